@@ -70,7 +70,7 @@ fn client(server: &Address) -> Result<(), Error> {
 }
 
 pub(crate) fn main() -> Result<(), Error> {
-    let server = Worker::new(Config { peer_events: true, ..Config::default() })?;
+    let server = Worker::new(Config::default().peer_events(true))?;
     let address = server.address();
     let clients = [(); CLIENTS].map(|()| thread::spawn(move || client(&address)));
     serve(&server)?;

@@ -22,10 +22,10 @@ use tagmatch_fallback::{Completion, EndList, Fault, Posted, RequestId};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::awaited::{Awaited, Watched};
-use crate::config::WaitPolicy;
 use crate::engine::WorkerEngine;
 use crate::interrupt::Interrupter;
 use crate::sync::{Mutex, MutexGuard};
+use crate::wait_policy::WaitPolicy;
 
 /// Rounds of progress in one call while other threads sleep: each round tries to leave the device
 /// armed.

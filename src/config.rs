@@ -23,36 +23,7 @@ use tagmatch_ucx::UcxConfig;
 use tagmatch_verbs::VerbsConfig;
 
 use crate::auto::AutoConfig;
-
-/// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
-///
-/// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
-/// thread per core. A worker doesn't know how many processes share its processors. Where more
-/// threads wait than there are processors, 4 for `spin` and 64 for `yields` suit; the communicators
-/// of `tagmatch-comm` choose these themselves.
-///
-/// Fields may be added: end the expression with `..WaitPolicy::default()`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitPolicy {
-    /// Polls before the first yield. Any number; default: 20,000, some 200 µs, or 0 if the machine
-    /// has one processor.
-    pub spin: u32,
-    /// Polls, each after a yield, before the first sleep. Any number; default: 2,000.
-    pub yields: u32,
-    /// Whether to sleep at all. A sleeping worker costs no processor time, and some microseconds to
-    /// wake; its peers pay for the wake-up call. Default: `true`.
-    pub sleep: bool,
-}
-
-impl Default for WaitPolicy {
-    fn default() -> Self {
-        // The processors of the machine, not the affinity mask of this process: a process that is
-        // pinned to one of many processors has its peers on the others.
-        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
-        let alone = online.is_ok_and(|processors| processors.trim() == "0");
-        WaitPolicy { spin: if alone { 0 } else { 20_000 }, yields: 2_000, sleep: true }
-    }
-}
+use crate::wait_policy::WaitPolicy;
 
 /// Whether a NIC matches posted receives. A NIC compares tags alone: it gets receives that take any
 /// sender, and those whose tag has one sender only
@@ -99,7 +70,7 @@ impl Config {
     /// The settings of TCP, with the job's secret.
     pub(crate) fn of_tcp(&self, tcp: &TcpConfig) -> TcpConfig {
         let secret = self.secret.clone().or_else(|| tcp.secret.clone());
-        TcpConfig { secret, ..tcp.clone() }
+        tcp.clone().secret(secret)
     }
 }
 
@@ -108,17 +79,13 @@ impl Config {
     /// The settings of verbs, with the tag matching that is asked for, and the job's secret.
     pub(crate) fn of_verbs(&self, verbs: &VerbsConfig) -> VerbsConfig {
         let secret = self.secret.clone().or_else(|| verbs.secret.clone());
-        let verbs = VerbsConfig { secret, ..verbs.clone() };
+        let verbs = verbs.clone().secret(secret);
         match self.hw_tags {
             #[cfg(feature = "emu")]
-            HwTags::Emu => VerbsConfig {
-                tag_matching: TagMatching::Required,
-                library: tagmatch_emu::LIBRARY,
-                ..verbs
-            },
-            HwTags::Auto => VerbsConfig { tag_matching: TagMatching::Auto, ..verbs },
+            HwTags::Emu => verbs.tag_matching(TagMatching::Required).library(tagmatch_emu::LIBRARY),
+            HwTags::Auto => verbs.tag_matching(TagMatching::Auto),
             // A model is the only NIC.
-            _ => VerbsConfig { tag_matching: TagMatching::Off, ..verbs },
+            _ => verbs.tag_matching(TagMatching::Off),
         }
     }
 }
@@ -131,7 +98,7 @@ impl Config {
         let hw_tags = self.of_matching_device()?;
         let (used, source) = self.used_and_source();
         let secret = self.secret.clone().or_else(|| ucx.secret.clone());
-        Ok(UcxConfig { secret, hw_tags, used, source, ..ucx.clone() })
+        Ok(ucx.clone().secret(secret).hw_tags(hw_tags).used(used).source(source))
     }
 }
 
@@ -143,7 +110,7 @@ impl Config {
         let hw_tags = self.of_matching_device()?;
         let (used, source) = self.used_and_source();
         let secret = self.secret.clone().or_else(|| ofi.secret.clone());
-        Ok(OfiConfig { secret, hw_tags, used, source, ..ofi.clone() })
+        Ok(ofi.clone().secret(secret).hw_tags(hw_tags).used(used).source(source))
     }
 }
 
@@ -228,116 +195,120 @@ impl Default for DeviceConfig {
     }
 }
 
-/// Settings of a worker. The default is right for most.
-///
-/// A setting that is out of its range makes [`Worker::new`](crate::WorkerOf::new) fail with
-/// [`DeviceError::BadSetting`], which names it.
-///
-/// | setting | unit | range | default |
-/// |---|---|---|---|
-/// | `eager_max` | bytes | 0 to 128 MiB | 8 KiB |
-/// | `fragmented_max` | bytes | 0 to 128 MiB | 64 KiB |
-/// | `unexpected_bytes` | bytes | at least 64 KiB | 64 MiB |
-/// | `unexpected_messages` | messages | 1 to 2^30 | 2^18 |
-/// | `unexpected_peer_percent` | percent | 1 to 100 | 50 |
-/// | `inject_bytes_max` | bytes | any | 16 MiB |
-/// | `hw_tags` | | [`HwTags`] | off |
-/// | `hw_tags_threshold` | bytes | any | 1 KiB |
-/// | `layout` | | any [`TagLayout`] | [`TagLayout::MPI`]: 16 bits of context, 24 of source, 24 of tag |
-/// | `wait` | | [`WaitPolicy`] | spins, yields, sleeps |
-/// | `drain_timeout` | time | any | 5 s |
-/// | `departed_max` | peers | at least 1 | 1,024 |
-/// | `peer_events` | | | `false` |
-/// | `secret` | | [`Secret`] of 16 to 1024 bytes | from the environment |
-/// | `device` | | [`DeviceConfig`] | shared memory, with the networks that can be opened |
-///
-/// Fields may be added: end the expression with `..Config::default()`.
-///
-/// ```
-/// use tagmatch::{Config, Worker};
-/// let config = Config { unexpected_bytes: 8 << 20, ..Config::default() };
-/// let worker = Worker::new(config)?;
-/// # Ok::<(), tagmatch::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out of
-    /// the sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or of the
-    /// receiver carries less in one message, that is the bound: by default 16 KiB over shared
-    /// memory, and 8 KiB over verbs (`message_max` of the device's settings). Not used over UCX and
-    /// libfabric.
-    pub eager_max: usize,
-    /// Largest payload that is sent in fragments, in bytes, where that is faster than a read: over
-    /// shared memory. The receiver takes the first fragments while the sender writes the next ones,
-    /// and no system call is needed. Up to which size that is faster is measured for each peer when
-    /// it connects; this setting bounds it. Messages up to `eager_max` are sent whole, and those
-    /// beyond both bounds are read by the receiver. 0 to 128 MiB; default: 64 KiB; 0: no message is
-    /// sent in fragments.
-    pub fragmented_max: usize,
-    /// Bytes that unexpected messages of all peers together may take in this worker, counted in
-    /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is up
-    /// is lost. Messages of peers that are down are dropped if they hold more than half of these
-    /// bytes and less than an eighth is free. At least 64 KiB; default: 64 MiB. Not used over UCX
-    /// and libfabric ([`Ability::Bounds`](crate::Ability)).
-    pub unexpected_bytes: u64,
-    /// Unexpected messages of all peers together that may wait in this worker. When there are as
-    /// many, peers wait. Each peer may always have 16 rendezvous requests waiting. 1 to 2^30;
-    /// default: 2^18. Not used over UCX and libfabric.
-    pub unexpected_messages: u64,
-    /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in
-    /// percent: 1 to 100; default: 50. Not used over UCX and libfabric.
-    pub unexpected_peer_percent: u32,
-    /// Bytes that messages which [`inject`](crate::WorkerOf::inject) has copied, and which wait to
-    /// be sent, may take before [`inject_with`](crate::WorkerOf::inject_with) takes no further one
-    /// that has to wait. A message counts with 64 bytes more than it has. One message may always
-    /// wait, and `inject` keeps no bound. Any number; default: 16 MiB.
-    pub inject_bytes_max: u64,
-    /// Whether a NIC matches posted receives. Default: [`HwTags::Off`].
-    pub hw_tags: HwTags,
-    /// The smallest receive buffer, in bytes, that is posted to the NIC's list. For smaller ones
-    /// the list costs more time than matching in software. Any number; default: 1,024, as in UCX.
-    pub hw_tags_threshold: u64,
-    /// Which bits of a tag hold the source. When messages also reach software by a way that the NIC
-    /// doesn't see, only receives whose tag fixes the source may be posted to the NIC's list. A
-    /// layout other than the runtime's costs speed only, except over UCX and libfabric, whose tags
-    /// carry the source: there a tag outside of the layout, or with another source than the sender,
-    /// is refused. Over UCX, immediate data travels in the highest 33 bits if the layout leaves
-    /// them free.
-    /// Default: [`TagLayout::MPI`].
-    pub layout: TagLayout,
-    /// How blocking calls wait.
-    pub wait: WaitPolicy,
-    /// How long dropping the last handle of a worker waits, at most, until the messages that it has
-    /// accepted are with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not at all;
-    /// `Duration::MAX`: for ever. Default: 5 s.
-    pub drain_timeout: Duration,
-    /// How many peers that went down the worker remembers. With twice as many, it forgets those
-    /// that went down first, down to this number, so a server can meet any number of clients. A
-    /// peer of which something is left is not forgotten: a message that waits or that a matched
-    /// probe took, or a result or an end that was not taken.
+tagmatch_device::settings! {
+    /// Settings of a worker. The default is right for most.
     ///
-    /// A [`Peer`](crate::Peer) that was forgotten stays down, for
-    /// [`PeerFault::Forgotten`](crate::PeerFault::Forgotten), and its address isn't known any more.
-    /// A later connection with that address is one to another peer. Peers that are reached over
-    /// verbs, UCX or libfabric, or through the model of a NIC, are not forgotten: a worker meets at
-    /// most 2^20 of them in its life ([`Ability::Forgets`](crate::Ability)). At least 1; default:
-    /// 1,024.
-    pub departed_max: usize,
-    /// Whether the completion queue tells of peers ([`End::PeerUp`](crate::End::PeerUp),
-    /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends
-    /// taken: until then each peer holds up to two requests. Default: `false`.
-    pub peer_events: bool,
-    /// The secret that all workers of a job share; its bytes are never printed. TCP needs one: both
-    /// ends of a connection prove that they know it. So do workers on verbs, UCX and libfabric
-    /// where there is one. Shared memory doesn't use it. Default: none, which stands for the
-    /// device's own setting (`TcpConfig::secret`, for example), or else for the secret that the
-    /// environment gives: the contents of the file that `TAGMATCH_SECRET_FILE` names (mode 0600),
-    /// or the variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP can't be made.
-    #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
-    pub secret: Option<Secret>,
-    /// The device, with its settings. Default: shared memory, with the networks that can be opened
-    /// here ([`DeviceConfig::Auto`]).
-    pub device: DeviceConfig,
+    /// A setting that is out of its range makes [`Worker::new`](crate::WorkerOf::new) fail with
+    /// [`DeviceError::BadSetting`], which names it.
+    ///
+    /// | setting | unit | range | default |
+    /// |---|---|---|---|
+    /// | `eager_max` | bytes | 0 to 128 MiB | 8 KiB |
+    /// | `fragmented_max` | bytes | 0 to 128 MiB | 64 KiB |
+    /// | `unexpected_bytes` | bytes | at least 64 KiB | 64 MiB |
+    /// | `unexpected_messages` | messages | 1 to 2^30 | 2^18 |
+    /// | `unexpected_peer_percent` | percent | 1 to 100 | 50 |
+    /// | `inject_bytes_max` | bytes | any | 16 MiB |
+    /// | `hw_tags` | | [`HwTags`] | off |
+    /// | `hw_tags_threshold` | bytes | any | 1 KiB |
+    /// | `layout` | | any [`TagLayout`] | [`TagLayout::MPI`]: 16 bits of context, 24 of source, 24 of tag |
+    /// | `wait` | | [`WaitPolicy`] | spins, yields, sleeps |
+    /// | `drain_timeout` | time | any | 5 s |
+    /// | `departed_max` | peers | at least 1 | 1,024 |
+    /// | `peer_events` | | | `false` |
+    /// | `secret` | | [`Secret`] of 16 to 1024 bytes | from the environment |
+    /// | `device` | | [`DeviceConfig`] | shared memory, with the networks that can be opened |
+    ///
+    /// Fields may be added: begin with `Config::default()`, and set fields by the methods named
+    /// after them.
+    ///
+    /// ```
+    /// use tagmatch::{Config, Worker};
+    /// let config = Config::default().unexpected_bytes(8 << 20);
+    /// let worker = Worker::new(config)?;
+    /// # Ok::<(), tagmatch::Error>(())
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct Config {
+        /// Largest payload that is sent at once, in bytes; a larger one is read by its receiver out
+        /// of the sender's memory. 0 to 128 MiB; default: 8 KiB. Where the device of the sender or
+        /// of the receiver carries less in one message, that is the bound: by default 16 KiB over
+        /// shared memory, and 8 KiB over verbs (`message_max` of the device's settings). Not used
+        /// over UCX and libfabric.
+        pub eager_max: usize,
+        /// Largest payload that is sent in fragments, in bytes, where that is faster than a read:
+        /// over shared memory. The receiver takes the first fragments while the sender writes the
+        /// next ones, and no system call is needed. Up to which size that is faster is measured for
+        /// each peer when it connects; this setting bounds it. Messages up to `eager_max` are sent
+        /// whole, and those beyond both bounds are read by the receiver. 0 to 128 MiB; default: 64
+        /// KiB; 0: no message is sent in fragments.
+        pub fragmented_max: usize,
+        /// Bytes that unexpected messages of all peers together may take in this worker, counted in
+        /// blocks of powers of two. When they are used up, peers wait; no message of a peer that is
+        /// up is lost. Messages of peers that are down are dropped if they hold more than half of
+        /// these bytes and less than an eighth is free. At least 64 KiB; default: 64 MiB. Not used
+        /// over UCX and libfabric ([`Ability::Bounds`](crate::Ability)).
+        pub unexpected_bytes: u64,
+        /// Unexpected messages of all peers together that may wait in this worker. When there are
+        /// as many, peers wait. Each peer may always have 16 rendezvous requests waiting. 1 to
+        /// 2^30; default: 2^18. Not used over UCX and libfabric.
+        pub unexpected_messages: u64,
+        /// Of `unexpected_bytes` and of `unexpected_messages`, the share that one peer may take, in
+        /// percent: 1 to 100; default: 50. Not used over UCX and libfabric.
+        pub unexpected_peer_percent: u32,
+        /// Bytes that messages which [`inject`](crate::WorkerOf::inject) has copied, and which wait
+        /// to be sent, may take before [`inject_with`](crate::WorkerOf::inject_with) takes no
+        /// further one that has to wait. A message counts with 64 bytes more than it has. One
+        /// message may always wait, and `inject` keeps no bound. Any number; default: 16 MiB.
+        pub inject_bytes_max: u64,
+        /// Whether a NIC matches posted receives. Default: [`HwTags::Off`].
+        pub hw_tags: HwTags,
+        /// The smallest receive buffer, in bytes, that is posted to the NIC's list. For smaller
+        /// ones the list costs more time than matching in software. Any number; default: 1,024, as
+        /// in UCX.
+        pub hw_tags_threshold: u64,
+        /// Which bits of a tag hold the source. When messages also reach software by a way that the
+        /// NIC doesn't see, only receives whose tag fixes the source may be posted to the NIC's
+        /// list. A layout other than the runtime's costs speed only, except over UCX and libfabric,
+        /// whose tags carry the source: there a tag outside of the layout, or with another source
+        /// than the sender, is refused. Over UCX, immediate data travels in the highest 33 bits if
+        /// the layout leaves them free. Default: [`TagLayout::MPI`].
+        pub layout: TagLayout,
+        /// How blocking calls wait.
+        pub wait: WaitPolicy,
+        /// How long dropping the last handle of a worker waits, at most, until the messages that it
+        /// has accepted are with their peers; see [`Worker`](crate::WorkerOf). Any time; zero: not
+        /// at all; `Duration::MAX`: for ever. Default: 5 s.
+        pub drain_timeout: Duration,
+        /// How many peers that went down the worker remembers. With twice as many, it forgets those
+        /// that went down first, down to this number, so a server can meet any number of clients. A
+        /// peer of which something is left is not forgotten: a message that waits or that a matched
+        /// probe took, or a result or an end that was not taken.
+        ///
+        /// A [`Peer`](crate::Peer) that was forgotten stays down, for
+        /// [`PeerFault::Forgotten`](crate::PeerFault::Forgotten), and its address isn't known any
+        /// more. A later connection with that address is one to another peer. Peers that are
+        /// reached over verbs, UCX or libfabric, or through the model of a NIC, are not forgotten:
+        /// a worker meets at most 2^20 of them in its life ([`Ability::Forgets`](crate::Ability)).
+        /// At least 1; default: 1,024.
+        pub departed_max: usize,
+        /// Whether the completion queue tells of peers ([`End::PeerUp`](crate::End::PeerUp),
+        /// [`End::PeerDown`](crate::End::PeerDown)). A worker with this setting must have its ends
+        /// taken: until then each peer holds up to two requests. Default: `false`.
+        pub peer_events: bool,
+        /// The secret that all workers of a job share; its bytes are never printed. TCP needs one:
+        /// both ends of a connection prove that they know it. So do workers on verbs, UCX and
+        /// libfabric where there is one. Shared memory doesn't use it. Default: none, which stands
+        /// for the device's own setting (`TcpConfig::secret`, for example), or else for the secret
+        /// that the environment gives: the contents of the file that `TAGMATCH_SECRET_FILE` names
+        /// (mode 0600), or the variable `TAGMATCH_SECRET`. If there is none at all, a worker on TCP
+        /// can't be made.
+        #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
+        pub secret: Option<Secret>,
+        /// The device, with its settings. Default: shared memory, with the networks that can be
+        /// opened here ([`DeviceConfig::Auto`]).
+        pub device: DeviceConfig,
+    }
 }
 
 impl Default for Config {
@@ -451,7 +422,7 @@ mod tests {
     fn the_source_field_is_not_free_over_ucx() {
         let layout = TagLayout::new(8, 4, 20).unwrap();
         let free = |own_source| {
-            let device = DeviceConfig::Ucx(UcxConfig { own_source, ..UcxConfig::default() });
+            let device = DeviceConfig::Ucx(UcxConfig::default().own_source(own_source));
             Config { device, layout, ..Config::default() }.free_tag_bits()
         };
         assert_eq!(free(None), (TagMask(0xff0f_ffff), Tag(0)));
@@ -487,7 +458,7 @@ mod tests {
     #[cfg(feature = "ucx")]
     #[test]
     fn the_worker_decides_how_ucx_matches_and_what_a_tag_has() {
-        let theirs = UcxConfig { hw_tags: TagMatching::Required, ..UcxConfig::default() };
+        let theirs = UcxConfig::default().hw_tags(TagMatching::Required);
         let of = |hw_tags, layout| Config { hw_tags, layout, ..Config::default() }.of_ucx(&theirs);
         let layout = TagLayout::new(8, 4, 20).unwrap();
         for (hw_tags, expected) in
@@ -509,9 +480,9 @@ mod tests {
         let secret = |byte| Secret::from_bytes(&[byte; 16]).ok();
         for (of_worker, expected) in [(None, 1), (secret(2), 2)] {
             let config = Config { secret: of_worker, ..Config::default() };
-            let tcp = TcpConfig { secret: secret(1), ..TcpConfig::default() };
-            let verbs = VerbsConfig { secret: secret(1), ..VerbsConfig::default() };
-            let ucx = UcxConfig { secret: secret(1), ..UcxConfig::default() };
+            let tcp = TcpConfig::default().secret(secret(1));
+            let verbs = VerbsConfig::default().secret(secret(1));
+            let ucx = UcxConfig::default().secret(secret(1));
             let given = [
                 config.of_tcp(&tcp).secret,
                 config.of_verbs(&verbs).secret,
@@ -525,7 +496,7 @@ mod tests {
     #[cfg(feature = "ucx")]
     #[test]
     fn off_is_off_whatever_the_settings_of_ucx_say() {
-        let ucx = |hw_tags, settings| UcxConfig { hw_tags, settings, ..UcxConfig::default() };
+        let ucx = |hw_tags, settings| UcxConfig::default().hw_tags(hw_tags).settings(settings);
         let settings = vec![("RC_TM_ENABLE".into(), "y".into())];
         let device = DeviceConfig::Ucx(ucx(TagMatching::Auto, settings));
         let refused = Worker::new(Config { device, hw_tags: HwTags::Off, ..Config::default() });
@@ -572,7 +543,7 @@ mod tests {
     fn the_worker_decides_whether_the_nic_matches() {
         for of_device in [TagMatching::Off, TagMatching::Auto, TagMatching::Required] {
             let wanted = |hw_tags: HwTags| {
-                let verbs = VerbsConfig { tag_matching: of_device, ..VerbsConfig::default() };
+                let verbs = VerbsConfig::default().tag_matching(of_device);
                 Config { hw_tags, ..Config::default() }.of_verbs(&verbs).tag_matching
             };
             assert_eq!(wanted(HwTags::Off), TagMatching::Off);

@@ -103,7 +103,7 @@ impl WorkerDevice {
 /// The settings of shared memory, where the worker has the list of a NIC or not: fragments would
 /// come past the list.
 fn beside(has_list: bool, shm: &ShmConfig) -> ShmConfig {
-    ShmConfig { fragments: shm.fragments && !has_list, ..shm.clone() }
+    shm.clone().fragments(shm.fragments && !has_list)
 }
 
 /// Whether a worker without verbs can have the NIC that is asked for; `why` not.
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn fragments_come_past_no_list() {
         for (fragments, has_list) in [(true, true), (true, false), (false, true), (false, false)] {
-            let of = ShmConfig { fragments, ring_bytes: 1 << 20, ..ShmConfig::default() };
+            let of = ShmConfig::default().fragments(fragments).ring_bytes(1 << 20);
             let shm = beside(has_list, &of);
             assert_eq!((shm.fragments, shm.ring_bytes), (fragments && !has_list, 1 << 20));
         }

@@ -198,13 +198,16 @@ pub struct Sent {
     pub buffer: Buffer,
 }
 
-/// How a message is sent: see [`crate::WorkerOf::send_with`].
-///
-/// Fields may be added: end the expression with `..SendOptions::default()`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SendOptions {
-    /// When the send is complete.
-    pub mode: fallback::SendMode,
-    /// 32 bits for the receiver's completion.
-    pub immediate: Option<u32>,
+tagmatch_device::settings! {
+    /// How a message is sent: see [`crate::WorkerOf::send_with`].
+    ///
+    /// Fields may be added: begin with `SendOptions::default()`, and set fields by the methods
+    /// named after them.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct SendOptions {
+        /// When the send is complete.
+        pub mode: fallback::SendMode,
+        /// 32 bits for the receiver's completion.
+        pub immediate: Option<u32>,
+    }
 }

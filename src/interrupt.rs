@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_is_woken() {
-        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+        let wait = WaitPolicy::SLEEP;
         let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
         let (tell, told) = mpsc::channel();
         let mut receive = worker.recv(Match::tag(1), vec![0; 8]);
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_message_is_found_though_another_thread_is_at_the_worker() {
-        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+        let wait = WaitPolicy::SLEEP;
         let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
         worker.inject(worker.oneself(), 1, &[7; 8]).unwrap();
         let (tell, told) = mpsc::channel();

@@ -46,6 +46,7 @@
 //! How it works inside is in the repository's ARCHITECTURE.md.
 
 #![deny(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // First, so that the page of `Worker` begins with `new`, `connect`, `send` and `recv`: rustdoc
 // shows the `impl` blocks of a type in the order of their modules.
@@ -78,12 +79,13 @@ mod route;
 mod several;
 mod sync;
 mod wait;
+mod wait_policy;
 
 #[doc(hidden)]
 pub use access::wake_all;
 pub use access::{Access, Local, Shared};
 pub use auto::AutoConfig;
-pub use config::{Config, DeviceConfig, HwTags, WaitPolicy};
+pub use config::{Config, DeviceConfig, HwTags};
 pub use end::{End, QueuedRequest, QueuedSend};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 pub use error::{Error, Failed};
@@ -94,6 +96,9 @@ pub use probe::MprobeFuture;
 pub use progress_thread::ProgressThread;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
+/// For `tagmatch-comm`. No promise is made about it.
+#[doc(hidden)]
+pub use tagmatch_device::settings;
 pub use tagmatch_device::{
     Ability, Address, Buffer, DeviceError, DeviceKind, Element, Finding, Network, Networks, PeerId,
     ReadMode, Shortage, TagMatching, as_bytes, as_bytes_mut,
@@ -103,6 +108,7 @@ pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, 
 pub use tagmatch_secret::{Secret, SecretError};
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};
 pub use wait::Sleeper;
+pub use wait_policy::WaitPolicy;
 pub use worker::{SharedWorker, Worker, WorkerOf};
 
 /// Shared memory: its settings, and what this machine allows.
@@ -125,7 +131,7 @@ pub mod verbs {
     pub use tagmatch_verbs::{Library, SETTINGS, Setting, Verbs, VerbsConfig, VerbsInfo};
 }
 
-/// UCX: its settings, and what it finds on this machine.
+/// UCX: its settings, and what it finds on this machine. The module `ofi` has those of libfabric.
 #[cfg(feature = "ucx")]
 pub mod ucx {
     pub use tagmatch_ucx::{Ucx, UcxConfig, UcxInfo};

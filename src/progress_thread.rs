@@ -105,7 +105,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn sleeper() -> SharedWorker {
-        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+        let wait = WaitPolicy::SLEEP;
         SharedWorker::new(Config { wait, ..Config::default() }).unwrap()
     }
 

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(200);
 
 fn with(drain_timeout: Duration) -> Config {
-    Config { drain_timeout, ..config() }
+    config().drain_timeout(drain_timeout)
 }
 
 /// A thread with a worker that connects to `address`, does `work`, and is dropped. Tells when that
@@ -156,8 +156,8 @@ fn a_worker_of_thread_local_storage_is_drained_when_its_thread_ends() {
     let address = worker.address();
     let (tell, told) = channel();
     thread::spawn(move || {
-        let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-        let config = Config { wait, ..with(Duration::MAX) };
+        let wait = WaitPolicy::SLEEP;
+        let config = with(Duration::MAX).wait(wait);
         WORKER.with(|worker| {
             let worker = worker.get_or_init(|| Worker::new(config).unwrap());
             let peer = worker.connect(&address).unwrap();

@@ -81,13 +81,13 @@ fn serve(config: &Config, of_clients: &[Config], clients: usize) {
 }
 
 fn config(device: DeviceConfig) -> Config {
-    Config { device, departed_max: REMEMBERED, ..Config::default() }
+    Config::default().device(device).departed_max(REMEMBERED)
 }
 
 #[test]
 fn a_server_over_shared_memory_meets_any_number_of_clients() {
     // Small rings, since each client makes its own.
-    let shm = ShmConfig { ring_bytes: 64 << 10, ..ShmConfig::default() };
+    let shm = ShmConfig::default().ring_bytes(64 << 10);
     let config = config(DeviceConfig::Shm(shm));
     serve(&config, std::slice::from_ref(&config), 4400);
 }
@@ -105,8 +105,8 @@ fn a_server_over_tcp_meets_any_number_of_clients() {
 #[test]
 fn a_server_on_several_networks_meets_any_number_of_clients() {
     use tagmatch::AutoConfig;
-    let shm = ShmConfig { ring_bytes: 64 << 10, ..ShmConfig::default() };
-    let auto = AutoConfig { shm: shm.clone(), tcp: tcp(), ..AutoConfig::default() };
+    let shm = ShmConfig::default().ring_bytes(64 << 10);
+    let auto = AutoConfig::default().shm(shm.clone()).tcp(tcp());
     let [shm, tcp] = [DeviceConfig::Shm(shm), DeviceConfig::Tcp(tcp())].map(config);
     serve(&config(DeviceConfig::Auto(auto)), &[shm.clone(), tcp.clone(), tcp, shm], 1000);
 }
@@ -116,5 +116,5 @@ fn tcp() -> tagmatch::tcp::TcpConfig {
     use tagmatch::{Secret, tcp::TcpConfig};
     let secret = Secret::from_bytes(&[7; 16]).ok();
     let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
-    TcpConfig { secret, listen, ..TcpConfig::default() }
+    TcpConfig::default().secret(secret).listen(listen)
 }

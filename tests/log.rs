@@ -36,10 +36,12 @@ impl Lines {
 fn a_logger_learns_of_peers_and_of_receives_that_the_nic_did_not_match() {
     log::set_logger(&LINES).unwrap();
     log::set_max_level(LevelFilter::Trace);
-    let config = || Config {
+    let config = || {
+        let config = Config::default();
         #[cfg(feature = "model")]
-        hw_tags: tagmatch::HwTags::Model(tagmatch::model::ModelConfig::default()),
-        ..Config::default()
+        let config =
+            config.hw_tags(tagmatch::HwTags::Model(tagmatch::model::ModelConfig::default()));
+        config
     };
     let (a, b) = (Worker::new(config()).unwrap(), Worker::new(config()).unwrap());
     assert_eq!(LINES.count(Level::Debug, "reached over shm"), 2);

@@ -18,7 +18,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let hw_tags = HwTags::Model(ModelConfig::default());
-        let config = Config { hw_tags, hw_tags_threshold: 0, ..Config::default() };
+        let config = Config::default().hw_tags(hw_tags).hw_tags_threshold(0);
         let at = Worker::new(config).unwrap();
         let [honest, liar] = [(); 2].map(|()| Worker::new(Config::default()).unwrap());
         let from = [&honest, &liar].map(|worker| at.connect(&worker.address()).unwrap());

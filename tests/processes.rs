@@ -115,7 +115,7 @@ fn role() {
     let config = match role.as_str() {
         "half" => fragmenting(),
         // The parent of a leaver may be slow.
-        "leaver" => Config { drain_timeout: Duration::from_secs(60), ..Config::default() },
+        "leaver" => Config::default().drain_timeout(Duration::from_secs(60)),
         _ => Config::default(),
     };
     let worker = Worker::new(config).unwrap();
@@ -188,7 +188,7 @@ fn flood(worker: &Worker, parent: Peer) {
     let mut receives = std::collections::VecDeque::new();
     for i in 0usize.. {
         let size = [0, 8, 100, 5000, 20_000, 300_000][i % 6];
-        let options = SendOptions { mode: modes[i % 3], immediate: None };
+        let options = SendOptions::default().mode(modes[i % 3]).immediate(None);
         sends.push_back(worker.send_with(parent, (i % 4) as u64, vec![1; size], options));
         receives.push_back(worker.recv(Match::any(), vec![0; 300_000]));
         while sends.len() > 20 || receives.len() > 20 {
@@ -207,9 +207,9 @@ const HALF_LENGTH: usize = 64 << 10;
 
 /// A worker that copies sends messages in fragments, however quick a read would be.
 fn fragmenting() -> Config {
-    let shm = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+    let shm = ShmConfig::default().read(ReadPolicy::Copied);
     let device = DeviceConfig::Shm(shm);
-    Config { device, fragmented_max: HALF_LENGTH, ..Config::default() }
+    Config::default().device(device).fragmented_max(HALF_LENGTH)
 }
 
 /// Sends a message that doesn't fit into the ring of its receiver.
@@ -343,8 +343,8 @@ fn a_killed_receiver_fails_the_sends_that_wait_for_it() {
 #[test]
 fn a_process_killed_in_the_middle_of_a_message_has_not_sent_it() {
     for names in [true, false] {
-        let shm = ShmConfig { ring_bytes: 16 << 10, message_max: 4096, ..ShmConfig::default() };
-        let config = Config { device: DeviceConfig::Shm(shm), ..Config::default() };
+        let shm = ShmConfig::default().ring_bytes(16 << 10).message_max(4096);
+        let config = Config::default().device(DeviceConfig::Shm(shm));
         let worker = Worker::new(config).unwrap();
         let mut other = Other::start("half", &worker.address());
         let peer = worker.connect(&other.address()).unwrap();
@@ -438,7 +438,7 @@ fn a_worker_can_be_dropped_while_its_peer_is_stopped_or_killed() {
     for (signal, drain_timeout) in
         [(Signal::STOP, Duration::from_millis(300)), (Signal::KILL, Duration::MAX)]
     {
-        let worker = Worker::new(Config { drain_timeout, ..Config::default() }).unwrap();
+        let worker = Worker::new(Config::default().drain_timeout(drain_timeout)).unwrap();
         let mut other = Other::start("silent", &worker.address());
         let peer = worker.connect(&other.address()).unwrap();
         worker.send_sync(peer, MET, vec![]).wait().unwrap();
@@ -459,8 +459,8 @@ fn a_worker_can_be_dropped_while_its_peer_is_stopped_or_killed() {
 
 #[test]
 fn a_sleeping_worker_is_woken_by_a_death() {
-    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-    let worker = Worker::new(Config { wait, ..Config::default() }).unwrap();
+    let wait = WaitPolicy::SLEEP;
+    let worker = Worker::new(Config::default().wait(wait)).unwrap();
     let mut other = Other::start("silent", &worker.address());
     let peer = worker.connect(&other.address()).unwrap();
     worker.send_sync(peer, MET, vec![]).wait().unwrap();
@@ -542,8 +542,8 @@ fn nothing_outlives_a_crash() {
 
 #[test]
 fn four_busy_processes_share_two_cores() {
-    for wait in [WaitPolicy::default(), WaitPolicy { spin: 0, ..WaitPolicy::default() }] {
-        let worker = Worker::new(Config { wait, ..Config::default() }).unwrap();
+    for wait in [WaitPolicy::default(), WaitPolicy::default().spin(0)] {
+        let worker = Worker::new(Config::default().wait(wait)).unwrap();
         let mut others: Vec<_> = (0..4).map(|_| Other::start("echo", &worker.address())).collect();
         let peers: Vec<_> =
             others.iter_mut().map(|other| worker.connect(&other.address()).unwrap()).collect();

@@ -13,13 +13,9 @@ fn secret(text: &str) -> Option<Secret> {
 fn config(job: Option<Secret>, of_device: Option<Secret>) -> Config {
     let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
     let connect_timeout = Duration::from_millis(500);
-    let tcp = TcpConfig { secret: of_device, listen, connect_timeout, ..TcpConfig::default() };
-    Config {
-        device: DeviceConfig::Tcp(tcp),
-        secret: job,
-        drain_timeout: Duration::ZERO,
-        ..Config::default()
-    }
+    let tcp =
+        TcpConfig::default().secret(of_device).listen(listen).connect_timeout(connect_timeout);
+    Config::default().device(DeviceConfig::Tcp(tcp)).secret(job).drain_timeout(Duration::ZERO)
 }
 
 /// Drives both workers until the request is over.

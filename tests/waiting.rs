@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Every way in which a call can wait.
 fn policies() -> impl Iterator<Item = Config> {
-    let policy = |spin, yields, sleep| WaitPolicy { spin, yields, sleep };
+    let policy = |spin, yields, sleep| WaitPolicy::default().spin(spin).yields(yields).sleep(sleep);
     [
         WaitPolicy::default(),
         policy(0, 0, true),
@@ -23,7 +23,7 @@ fn policies() -> impl Iterator<Item = Config> {
         policy(0, u32::MAX, true),
     ]
     .into_iter()
-    .map(|wait| Config { wait, ..Config::default() })
+    .map(|wait| Config::default().wait(wait))
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn each_interrupt_is_seen_as_a_return_of_nothing_also_beside_ends() {
 
 #[test]
 fn an_interrupt_ends_all_calls_that_are_blocked_or_else_the_next_one() {
-    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-    let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+    let wait = WaitPolicy::SLEEP;
+    let worker = SharedWorker::new(Config::default().wait(wait)).unwrap();
     let interrupter = worker.interrupter();
     interrupter.interrupt();
     interrupter.interrupt();
@@ -200,8 +200,8 @@ fn a_wait_for_one_of_several_requests_finds_the_one_that_ended() {
 
 #[test]
 fn a_thread_that_waits_for_several_requests_is_woken_by_the_progress_of_another() {
-    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-    let worker = SharedWorker::new(Config { wait, ..Config::default() }).unwrap();
+    let wait = WaitPolicy::SLEEP;
+    let worker = SharedWorker::new(Config::default().wait(wait)).unwrap();
     let _moves = worker.progress_thread().unwrap();
     let (tell, told) = channel();
     let waits = worker.clone();

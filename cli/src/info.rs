@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tagmatch::Finding;
 use tagmatch::ofi::{Ofi, OfiInfo};
-use tagmatch::ucx::{Ucx, UcxConfig, UcxInfo};
+use tagmatch::ucx::{Ucx, UcxInfo};
 use tagmatch::verbs::{Verbs, VerbsInfo};
 use tagmatch::{AutoConfig, Config, HwTags, TagMatching};
 use tagmatch_results::Style;
@@ -154,8 +154,8 @@ fn verbs_entry(
 /// The entry of all networks together: those that a worker has here.
 fn auto(style: Style) -> String {
     let secret = secret::known().ok().flatten();
-    let config = Config { secret, hw_tags: HwTags::Auto, ..Config::default() };
-    let auto = AutoConfig { verbs: crate::verbs::config(), ..AutoConfig::default() };
+    let config = Config::default().secret(secret).hw_tags(HwTags::Auto);
+    let auto = AutoConfig::default().verbs(crate::verbs::config());
     let found = auto.probe(&config);
     let networks = found.into_iter().map(|(network, found)| match found {
         Ok(()) => format!("{network} with other machines that have it"),
@@ -229,7 +229,7 @@ fn rdma_devices() -> String {
 /// The entry of UCX. If it can be used, a message is exchanged.
 fn ucx(style: Style) -> String {
     let device = DeviceArg::Ucx { transports: None };
-    let info = Ucx::probe(&UcxConfig { hw_tags: TagMatching::Auto, ..device.ucx() });
+    let info = Ucx::probe(&device.ucx().hw_tags(TagMatching::Auto));
     let tried = ucx_usable(&info).is_ok().then(|| isolated_trial::large_messages(&device));
     ucx_entry(style, &info, tried)
 }

@@ -20,12 +20,8 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
     if let Some(end) = launcher::guarded().map_err(|error| refused(&error))? {
         return ended(end, true);
     }
-    let launch = Launch {
-        command: args.command.clone(),
-        size: args.n,
-        label: args.label,
-        keep_going: args.keep_going,
-    };
+    let launch =
+        Launch::new(args.command.clone(), args.n).label(args.label).keep_going(args.keep_going);
     let (teller, is_told) = tell();
     let told = move |member: Member, failure: &launcher::Failure| {
         let line = one_line(format!("tagperf run: rank {member} {failure}")) + "\n";

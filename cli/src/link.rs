@@ -68,18 +68,19 @@ impl<A: Access> UnlinkedOf<A> {
         let default = Config::default();
         let unexpected = needs.unexpected;
         let tags = TagScheme::of(device, needs, hw_tags);
-        let worker = WorkerOf::new(Config {
-            // An empty message takes its envelope. The fillers must not use up the room of other
-            // messages.
-            unexpected_messages: default.unexpected_messages + 4 * unexpected,
-            unexpected_bytes: default.unexpected_bytes + 256 * unexpected,
-            unexpected_peer_percent: 100,
-            hw_tags: hw_tags.config(None),
-            layout: tags.layout,
-            device: device.config(),
-            secret: secret::for_workers(device).map_err(LinkError::Tagmatch)?,
-            ..default
-        })?;
+        // An empty message takes its envelope. The fillers must not use up the room of other
+        // messages.
+        let messages = default.unexpected_messages + 4 * unexpected;
+        let bytes = default.unexpected_bytes + 256 * unexpected;
+        let config = default
+            .unexpected_messages(messages)
+            .unexpected_bytes(bytes)
+            .unexpected_peer_percent(100)
+            .hw_tags(hw_tags.config(None))
+            .layout(tags.layout)
+            .device(device.config())
+            .secret(secret::for_workers(device).map_err(LinkError::Tagmatch)?);
+        let worker = WorkerOf::new(config)?;
         let device = device.clone();
         Ok(Self { worker, device, tags })
     }
@@ -143,7 +144,7 @@ impl<A: Access> Link<A> {
         let meet = |_| {
             let device = self.device.idle_config();
             let secret = secret::for_workers(&self.device).map_err(LinkError::Tagmatch)?;
-            let idle = Worker::new(Config { device, layout, secret, ..Config::default() })?;
+            let idle = Worker::new(Config::default().device(device).layout(layout).secret(secret))?;
             let peer = idle.connect(&self.worker.address())?;
             let hello = idle.send(peer, tag, Buffer::default());
             let known = idle.recv(Match::tag(tag).from(peer), Buffer::default());
@@ -220,7 +221,7 @@ impl<A: Access> Link<A> {
 
     /// Sends with 32 bits of immediate data.
     pub(crate) fn send_with(&self, tag: u64, buffer: Buffer, immediate: u32) -> Sending<A> {
-        let options = SendOptions { immediate: Some(immediate), ..SendOptions::default() };
+        let options = SendOptions::default().immediate(Some(immediate));
         self.worker.send_with(self.peer, self.tags.tag(tag), buffer, options)
     }
 

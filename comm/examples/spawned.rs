@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Its parents are at the port of which they have told it the name.
         (true, world.connect(Uniformity::Strict, 0, Some(word.parse()?)).wait()?)
     } else {
-        let more = Spawn { command: vec![env::current_exe()?.into()], size: 3 };
+        let more = Spawn::new(vec![env::current_exe()?.into()], 3);
         let start = |port: &PortName| job.spawn(&more, &port.to_string());
         (false, world.spawn(Uniformity::Strict, 0, (world.rank() == 0).then_some(start)).wait()?)
     };

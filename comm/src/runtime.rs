@@ -20,51 +20,57 @@ use crate::settings::{Algorithms, CommonSettings};
 /// Fewest bits that a tag can have: two marks, and a number that tells operations under way apart.
 const TAG_BITS_MIN: u32 = 10;
 
-/// Settings of a [`Runtime`], the same in all processes of a job, and in jobs that meet. Only the
-/// layers may differ, if they don't change the messages of an operation.
-///
-/// A setting that is out of its range makes [`Runtime::new`] fail with [`Error::BadSetting`], which
-/// names it. Processes compare their settings before they use each other's messages. If a setting
-/// differs between two processes of a job, operations end with [`Error::UnequalSetting`], which
-/// names it, at all processes that communicate. Between two jobs, calls at ports end so.
-///
-/// Fields may be added: end the expression with `..Config::default()`.
-pub struct Config<N: Net> {
-    /// The fields of context ids: as many bits as the context has in `tags`, or fewer. Default:
-    /// [`IdLayout::BITS_16`].
-    pub ids: IdLayout,
-    /// How many words of the mask of free ids the first round of an allocation exchanges: 0 to one
-    /// fewer than the mask has. Default: 2.
-    pub eager_words: usize,
-    /// Which of a message's 64 bits are the context, the source and the tag. The tag has 10 to 32
-    /// bits, and the source enough to number the processes of the job. Default: [`TagLayout::MPI`].
+tagmatch::settings! {
+    /// Settings of a [`Runtime`], the same in all processes of a job, and in jobs that meet. Only
+    /// the layers may differ, if they don't change the messages of an operation.
     ///
-    /// Over UCX and libfabric, which keep a peer's number in bits of the tag, these three fields
-    /// have to fit beside it: `TagLayout::new(16, 12, 19)`, with `TagLayout::new(0, 12, 47)` as
-    /// the worker's layout, fits every provider and 4096 processes. The default doesn't:
-    /// [`Runtime::new`] refuses it there with [`Error::NotCarried`].
+    /// A setting that is out of its range makes [`Runtime::new`] fail with [`Error::BadSetting`],
+    /// which names it. Processes compare their settings before they use each other's messages. If a
+    /// setting differs between two processes of a job, operations end with
+    /// [`Error::UnequalSetting`], which names it, at all processes that communicate. Between two
+    /// jobs, calls at ports end so.
     ///
-    /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the
-    /// same time, and later ones wait. If the members may map memory together, up to half as many
-    /// at the same time are operations that can go through shared memory, and up to half as many
-    /// are others. Each kind has numbers of its own: a member learns at its own time that the
-    /// shared memory is there, and from then on operations in shared memory take no number. Tags of
-    /// messages between two members are not affected.
-    pub tags: TagLayout,
-    /// Where collective operations change from one algorithm to another. Default:
-    /// [`Algorithms::default`].
-    pub algorithms: Algorithms,
-    /// Layers over the collective operations. Their order here doesn't matter: each layer has its
-    /// level, which no other layer has. Default: none.
-    pub layers: Vec<Arc<dyn CollLayer<N>>>,
-    /// Whether the members of a communicator that are all on one machine map memory together for
-    /// its barriers, broadcasts, reductions, allreduces, allgathers and alltoalls. The memory is
-    /// made at the first such call, and is used for up to 1024 members. It is 1.2 KiB for each
-    /// member, and up to 128 KiB more as the member's values get longer. If members are on several
-    /// machines, one leader of each machine exchanges messages in the first four of these
-    /// operations, and the members of a machine use memory among themselves. Where the memory can't
-    /// be had, and with `false`, these operations are done by messages. Default: `true`.
-    pub shared_memory: bool,
+    /// Fields may be added: begin with `Config::default()`, and set fields by the methods named
+    /// after them.
+    pub struct Config<N: Net> {
+        /// The fields of context ids: as many bits as the context has in `tags`, or fewer. Default:
+        /// [`IdLayout::BITS_16`].
+        pub ids: IdLayout,
+        /// How many words of the mask of free ids the first round of an allocation exchanges: 0 to
+        /// one fewer than the mask has. Default: 2.
+        pub eager_words: usize,
+        /// Which of a message's 64 bits are the context, the source and the tag. The tag has 10 to
+        /// 32 bits, and the source enough to number the processes of the job. Default:
+        /// [`TagLayout::MPI`].
+        ///
+        /// Over UCX and libfabric, which keep a peer's number in bits of the tag, these three
+        /// fields have to fit beside it: `TagLayout::new(16, 12, 19)`, with `TagLayout::new(0, 12,
+        /// 47)` as the worker's layout, fits every provider and 4096 processes. The default
+        /// doesn't: [`Runtime::new`] refuses it there with [`Error::NotCarried`].
+        ///
+        /// With `b` bits, a communicator carries out up to `2^(b - 2)` collective operations at the
+        /// same time, and later ones wait. If the members may map memory together, up to half as
+        /// many at the same time are operations that can go through shared memory, and up to half
+        /// as many are others. Each kind has numbers of its own: a member learns at its own time
+        /// that the shared memory is there, and from then on operations in shared memory take no
+        /// number. Tags of messages between two members are not affected.
+        pub tags: TagLayout,
+        /// Where collective operations change from one algorithm to another. Default:
+        /// [`Algorithms::default`].
+        pub algorithms: Algorithms,
+        /// Layers over the collective operations. Their order here doesn't matter: each layer has
+        /// its level, which no other layer has. Default: none.
+        pub layers: Vec<Arc<dyn CollLayer<N>>>,
+        /// Whether the members of a communicator that are all on one machine map memory together
+        /// for its barriers, broadcasts, reductions, allreduces, allgathers and alltoalls. The
+        /// memory is made at the first such call, and is used for up to 1024 members. It is 1.2 KiB
+        /// for each member, and up to 128 KiB more as the member's values get longer. If members
+        /// are on several machines, one leader of each machine exchanges messages in the first four
+        /// of these operations, and the members of a machine use memory among themselves. Where the
+        /// memory can't be had, and with `false`, these operations are done by messages. Default:
+        /// `true`.
+        pub shared_memory: bool,
+    }
 }
 
 impl<N: Net> Default for Config<N> {
@@ -232,7 +238,7 @@ mod tests {
         let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
         let addresses = vec![worker.address()];
         let net = WorkerNet::new(worker, addresses, 0).unwrap();
-        let runtime = Runtime::new(net, Config { tags, ..Config::default() }).unwrap();
+        let runtime = Runtime::new(net, Config::default().tags(tags)).unwrap();
         let mut channels: Vec<Channel> = (0..257).map(|_| runtime.world().channel()).collect();
         let last = channels.pop().unwrap();
         assert!(channels.iter().all(Channel::has_turn) && !last.has_turn());

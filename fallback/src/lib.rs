@@ -1,5 +1,7 @@
 //! The software protocol: what the bytes between two workers mean.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! This crate knows headers, credits, requests and rendezvous. It matches by `tagmatch-soft`, has a
 //! NIC match by `tagmatch-shadow` where the device has a list of receives, and moves bytes by a
 //! [`tagmatch_device::Device`]. It never blocks, never reads a clock, never spawns, and takes its

@@ -109,7 +109,7 @@ fn a_message_to_oneself_waits_for_the_nic_and_gets_the_receive() {
 #[test]
 fn every_receive_that_stays_in_software_is_counted_under_its_reason() {
     let limit = EngineConfig { nic_threshold: 50, ..config() };
-    let model = ModelConfig { slots: 2, ..ModelConfig::default() };
+    let model = ModelConfig::default().slots(2);
     let (_, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
@@ -139,9 +139,9 @@ fn a_rendezvous_beyond_4_gib_ends_with_all_facts_whoever_matches_it() {
     const LENGTH: u64 = 5 << 30;
     // The NIC reports the data after the companions have come.
     let data = Delay { chance: Chance::ALWAYS, ticks_max: 100 };
-    let late = Knobs { data, incomplete_in_two: Chance::ALWAYS, ..Knobs::default() };
+    let late = Knobs::default().data(data).incomplete_in_two(Chance::ALWAYS);
     for (knobs, room) in [(Knobs::default(), 200), (late.clone(), 200), (late, 49)] {
-        let model = ModelConfig { knobs, ..ModelConfig::default() };
+        let model = ModelConfig::default().knobs(knobs);
         let limit = EngineConfig { nic_threshold: 50, ..config() };
         let (net, mut n) = nodes_on(2, &limit, |_, wire| Model::new(wire, &model).unwrap());
         let to = meet(&mut n, 0, 1);
@@ -269,8 +269,8 @@ fn messages_that_are_dropped_leave_the_nic_in_use() {
 #[test]
 fn requests_of_the_dead_that_wait_for_the_nic_leave_it_in_use() {
     let answer = Delay { chance: Chance::ALWAYS, ticks_max: 1000 };
-    let knobs = Knobs { answer, ..Knobs::default() };
-    let model = ModelConfig { knobs, ..ModelConfig::default() };
+    let knobs = Knobs::default().answer(answer);
+    let model = ModelConfig::default().knobs(knobs);
     let (net, mut n) = nodes_on(3, &config(), |_, wire| Model::new(wire, &model).unwrap());
     let (to, _) = (meet(&mut n, 0, 2), meet(&mut n, 2, 0));
     settle(&mut n);

@@ -322,7 +322,7 @@ proptest! {
     ) {
         let model = |me: u64, wire| {
             let knobs = Knobs::random(seed + me);
-            let model = ModelConfig { slots, operations, seed: seed + me, knobs, ..ModelConfig::default() };
+            let model = ModelConfig::default().slots(slots).operations(operations).seed(seed + me).knobs(knobs);
             Model::new(wire, &model).unwrap()
         };
         let (net, n) = nodes_on(NODES, &config(), model);

@@ -83,7 +83,7 @@ impl World {
 #[test]
 fn of_a_hundred_receives_the_nic_matches_as_many_as_its_list_holds() {
     for (slots, is_sole, matched) in [(127, true, 100), (30, true, 30), (127, false, 0)] {
-        let mut w = World::new(&ModelConfig { slots, ..ModelConfig::default() });
+        let mut w = World::new(&ModelConfig::default().slots(slots));
         let source = SourceId(w.from[HONEST].0);
         let receives: Vec<_> = (0..100)
             .map(|tag| {
@@ -146,7 +146,7 @@ fn a_receive_that_the_nic_gave_another_senders_message_fails() {
 
 #[test]
 fn in_software_another_senders_message_waits_for_another_receive() {
-    let mut w = World::new(&ModelConfig { operations: 1, ..ModelConfig::default() });
+    let mut w = World::new(&ModelConfig::default().operations(1));
     let receive = w.post(7, 8);
     w.send(LIAR, 7, 8, SendMode::Standard);
     w.send(HONEST, 7, 8, SendMode::Standard);
@@ -212,7 +212,7 @@ fn a_receive_in_the_nic_ends_when_its_peer_is_broken_with() {
 fn a_match_stands_whose_sender_dies_or_whose_receive_is_cancelled_meanwhile() {
     let (mut stood, mut ended) = (0, 0);
     for seed in 0..200 {
-        let model = ModelConfig { knobs: Knobs::random(seed), seed, ..ModelConfig::default() };
+        let model = ModelConfig::default().knobs(Knobs::random(seed)).seed(seed);
         let mut w = World::new(&model);
         let receive = w.post(1, 100);
         w.settle();

@@ -170,7 +170,7 @@ impl Job {
     ///     println!("{} of {} is to connect to {place}", job.rank(), job.size());
     /// } else if job.rank() == 0 {
     ///     let command = vec![std::env::args_os().next().unwrap()];
-    ///     job.spawn(&Spawn { command, size: 2 }, "127.0.0.1:4711")?;
+    ///     job.spawn(&Spawn::new(command, 2), "127.0.0.1:4711")?;
     /// }
     /// job.leave()?;
     /// # Ok::<(), tagmatch_launch::Error>(())

@@ -32,8 +32,9 @@ const END: &str = "endcmd";
 
 /// A job to start. The default has no command and no process, which is an error.
 ///
-/// Fields may be added: end the expression with `..Spawn::default()`.
+/// Fields may be added: begin with [`Spawn::new`].
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Spawn {
     /// The command and its arguments: 1 to [`COMMAND_WORDS_MAX`] words. A command without `/` is
     /// searched in `PATH`.
@@ -103,6 +104,11 @@ pub enum SpawnError {
 }
 
 impl Spawn {
+    /// `size` processes of a command.
+    pub fn new(command: Vec<OsString>, size: u32) -> Self {
+        Spawn { command, size }
+    }
+
     /// Checks the size and the length of the command.
     pub(crate) fn check(&self) -> Result<(), SpawnError> {
         let (size, words) = (self.size, self.command.len());

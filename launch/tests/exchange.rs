@@ -35,7 +35,7 @@ fn words(role: &str, turn: u64, who: u32) -> Vec<OsString> {
 /// Runs a job under our launcher; all processes go on when one dies. Returns who has failed.
 fn run(role: &str, turn: u64, who: u32, size: u32) -> Vec<(u32, Failure)> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let launch = Launch { command: words(role, turn, who), size, label: true, keep_going: true };
+    let launch = Launch::new(words(role, turn, who), size).label(true).keep_going(true);
     let mut failures = Vec::new();
     let told = |member: launcher::Member, failure: &Failure| {
         failures.push((member.rank, failure.clone()));

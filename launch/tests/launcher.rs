@@ -20,7 +20,7 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
     let role = OsString::from(format!("{ROLE}={role}"));
     let mut words = vec!["env".into(), role, program];
     words.extend(["--exact", "role", "--nocapture"].map(OsString::from));
-    let launch = Launch { command: words, size, label: true, keep_going };
+    let launch = Launch::new(words, size).label(true).keep_going(keep_going);
     let mut told = Vec::new();
     let first = launcher::run(&launch, |member, _| told.push(member.rank)).unwrap();
     (first.map(|(member, failure)| (member.rank, failure)), told)
@@ -149,7 +149,7 @@ fn a_process_alone_in_having_a_secret_is_told() {
         program.display()
     );
     let command = ["sh", "-c", &script].map(OsString::from).into();
-    let launch = Launch { command, size: 2, label: true, keep_going: false };
+    let launch = Launch::new(command, 2).label(true);
     assert_eq!(launcher::run(&launch, |_, _| {}).unwrap(), None);
 }
 
@@ -228,7 +228,7 @@ fn the_last_request_of_a_process_counts_before_its_exit() {
     let script = format!(r"printf '{init}{gets}cmd=abort exitcode=7\n' >&$PMI_FD; exit 3");
     for _ in 0..20 {
         let command = ["sh", "-c", &script].map(OsString::from).into();
-        let launch = Launch { command, size: 1, label: false, keep_going: true };
+        let launch = Launch::new(command, 1).keep_going(true);
         let (_, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
         assert_eq!(failure, Failure::Aborted(7));
     }
@@ -264,7 +264,7 @@ fn a_process_that_does_not_speak_pmi_is_killed() {
     let _one = alone();
     let words = ["sh", "-c", "echo GET / >&$PMI_FD; sleep 600"];
     let command = words.map(OsString::from).into();
-    let launch = Launch { command, size: 1, label: false, keep_going: true };
+    let launch = Launch::new(command, 1).keep_going(true);
     let (member, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
     assert!(member.rank == 0 && failure.status() == 1, "{failure}");
     assert!(failure.to_string().contains("`GET /` is not a PMI-1 line"), "{failure}");
@@ -288,7 +288,7 @@ fn a_command_that_cannot_be_started_is_an_error() {
     let _one = alone();
     let run = |command: &[&str], size| {
         let command = command.iter().map(OsString::from).collect();
-        launcher::run(&Launch { command, size, label: false, keep_going: false }, |_, _| {})
+        launcher::run(&Launch::new(command, size), |_, _| {})
     };
     let missing = run(&["/nonexistent/app"], 2).unwrap_err();
     assert!(matches!(&missing, LaunchError::Start { .. }), "{missing}");
@@ -303,7 +303,7 @@ fn the_process_group_of_a_process_ends_with_it() {
     let path: PathBuf = env::temp_dir().join(format!("tagmatch-launch-{}", process::id()));
     let script = format!("sleep 600 & echo $! > {}", path.display());
     let command = ["sh", "-c", &script].map(OsString::from).into();
-    let launch = Launch { command, size: 1, label: false, keep_going: false };
+    let launch = Launch::new(command, 1);
     assert_eq!(launcher::run(&launch, |_, _| {}).unwrap(), None);
     let pid = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();

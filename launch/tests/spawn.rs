@@ -33,12 +33,12 @@ fn command(role: &str) -> Vec<OsString> {
 }
 
 fn spawn(role: &str, size: u32) -> Spawn {
-    Spawn { command: command(role), size }
+    Spawn::new(command(role), size)
 }
 
 fn run(role: &str, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let launch = Launch { command: command(role), size, label: true, keep_going };
+    let launch = Launch::new(command(role), size).label(true).keep_going(keep_going);
     launcher::run(&launch, |_, _| {}).unwrap()
 }
 
@@ -161,16 +161,16 @@ fn exchange(job: &mut Job) {
 
 /// A job that can't be started is an error, and the asking job goes on.
 fn refused(job: &mut Job) {
-    let missing = Spawn { command: vec!["/nonexistent/app".into()], size: 3 };
+    let missing = Spawn::new(vec!["/nonexistent/app".into()], 3);
     let error = job.spawn(&missing, "x").unwrap_err();
     let said = error.to_string();
     assert!(matches!(error, Error::Pmi1(Pmi1Error::Refused { .. })), "{said}");
     assert!(said.contains("cannot_start_/nonexistent/app:_No_such_file"), "{said}");
-    let error = job.spawn(&Spawn { command: vec![], size: 1 }, "x").unwrap_err();
+    let error = job.spawn(&Spawn::new(vec![], 1), "x").unwrap_err();
     assert!(matches!(error, Error::Spawn(SpawnError::OutOfRange { words: 0, .. })));
     let error = job.spawn(&spawn("children", 1), "two words").unwrap_err();
     assert!(matches!(error, Error::Spawn(SpawnError::Word { .. })));
-    let lines = Spawn { command: vec!["echo".into(), "a\nb".into()], size: 1 };
+    let lines = Spawn::new(vec!["echo".into(), "a\nb".into()], 1);
     let error = job.spawn(&lines, "x").unwrap_err();
     assert!(matches!(error, Error::Spawn(SpawnError::Argument { .. })));
     assert_eq!(job.exchange(b"x").unwrap(), [b"x"]);
@@ -221,7 +221,7 @@ fn shell_says(lines: &str) -> String {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let script = format!("printf '{lines}' >&$PMI_FD; sleep 600");
     let command = ["sh", "-c", &script].map(OsString::from).into();
-    let launch = Launch { command, size: 1, label: false, keep_going: true };
+    let launch = Launch::new(command, 1).keep_going(true);
     let (member, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
     assert_eq!(member, Member { job: 0, rank: 0 });
     failure.to_string()

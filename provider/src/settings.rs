@@ -83,15 +83,13 @@ impl Settings {
     pub(crate) fn config(&self, is_directed: bool) -> Config {
         // All bits are the context if tags don't name their sender.
         let none = || TagLayout::new(64, 0, 0).unwrap_or(TagLayout::MPI);
-        Config {
-            device: self.device.clone(),
-            hw_tags: self.hw_tags.clone(),
-            layout: self.tag_modes.layout(is_directed).unwrap_or_else(none),
-            unexpected_bytes: self.unexpected_bytes,
-            unexpected_messages: self.unexpected_messages,
-            drain_timeout: self.drain_timeout,
-            ..Config::default()
-        }
+        Config::default()
+            .device(self.device.clone())
+            .hw_tags(self.hw_tags.clone())
+            .layout(self.tag_modes.layout(is_directed).unwrap_or_else(none))
+            .unexpected_bytes(self.unexpected_bytes)
+            .unexpected_messages(self.unexpected_messages)
+            .drain_timeout(self.drain_timeout)
     }
 
     /// Reads the settings. `get` gives the value of a variable. `is_privileged`: the program has
@@ -180,7 +178,7 @@ fn device(text: &str) -> Result<DeviceConfig, &'static str> {
         ("verbs", None) => Ok(DeviceConfig::Verbs(VerbsConfig::default())),
         ("verbs", Some(name)) if is_name(name) => {
             let device = Some(name.to_owned());
-            Ok(DeviceConfig::Verbs(VerbsConfig { device, ..VerbsConfig::default() }))
+            Ok(DeviceConfig::Verbs(VerbsConfig::default().device(device)))
         }
         ("tcp", None) => Ok(DeviceConfig::Tcp(TcpConfig::default())),
         ("tcp", Some(place)) if is_name(place) => {
@@ -236,7 +234,7 @@ fn hw_tags(text: &str) -> Result<HwTags, &'static str> {
     let slots = slots.ok_or("off, auto, emu, model or model:SLOTS with 1 to 65535 slots")?;
     // As in UCX: an add and a delete of each entry, and two more.
     let operations = (2 * slots + 2).min(65536);
-    Ok(HwTags::Model(ModelConfig { slots, operations, ..ModelConfig::default() }))
+    Ok(HwTags::Model(ModelConfig::default().slots(slots).operations(operations)))
 }
 
 /// A number of bytes for unexpected messages.

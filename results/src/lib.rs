@@ -1,5 +1,7 @@
 //! Results of measurements: the data that is measured, and all of their texts.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! 1. A measurement fills [`Samples`], [`Blocks`] and [`Matching`]; a [`Row`] has its figures, and
 //!    a [`Document`] the rows of a test, as JSON has them.
 //! 2. [`columns`] lists what rows have; [`Table`], [`Csv`] and [`Osu`] print it, [`stream`] has the

@@ -1,5 +1,7 @@
 //! The receives that a tag-matching NIC holds, and the receives that it may be given next.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! The tag-matching list of a NIC is short and asynchronous, and it is only one of the ways on
 //! which messages arrive. This crate decides which posted receives are added to the list, and what
 //! follows when software finds a message for a receive that is there. It produces operations for

@@ -1,5 +1,7 @@
 //! Tag matching in software: constant time, wildcards included.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! MPI's rule is short: a message goes to the first posted receive that accepts it, and a receive
 //! takes the first unexpected message that it accepts. This crate keeps the two lists that the rule
 //! needs, [`PostedList`] and [`UnexpectedList`]. No operation gets slower as they grow.

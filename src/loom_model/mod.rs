@@ -30,7 +30,7 @@ fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
 
 /// A worker whose threads go to sleep at once, and a process that sends to it.
 fn worker() -> (SharedWorker, OtherProcess) {
-    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
+    let wait = WaitPolicy::SLEEP;
     let device = DeviceConfig::Shm(ShmConfig::default());
     let worker = SharedWorker::new(Config { device, wait, ..Config::default() }).unwrap();
     while worker.progress() > 0 {}

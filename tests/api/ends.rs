@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tagmatch::{Config, Error, Match, Peer, Worker};
+use tagmatch::{Error, Match, Peer, Worker};
 
 use crate::common::{config, hasty};
 use crate::pair::{Pair, bytes, pair};
@@ -96,7 +96,7 @@ fn a_message_whose_sender_closes_while_it_is_read_is_never_garbage() {
         let seen = is_seen.clone();
         let sender = std::thread::spawn(move || {
             // Dropped without waiting for the receiver.
-            let config = Config { drain_timeout: Duration::ZERO, ..config() };
+            let config = config().drain_timeout(Duration::ZERO);
             let a = Worker::new(config).unwrap();
             let to_b = a.connect(&address).unwrap();
             let send = a.send(to_b, 1, vec![7; size]);

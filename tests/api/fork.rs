@@ -18,7 +18,9 @@ fn what_a_forked_child_drops_stays_its_parents() {
 fn what_a_forked_child_drops_stays_its_parents_with_receives_in_a_nic() {
     let device = tagmatch::DeviceConfig::Shm(Default::default());
     let hw_tags = tagmatch::HwTags::Model(Default::default());
-    drops_in_a_forked_child(&Config { device, hw_tags, hw_tags_threshold: 0, ..Config::default() });
+    drops_in_a_forked_child(
+        &Config::default().device(device).hw_tags(hw_tags).hw_tags_threshold(0),
+    );
 }
 
 fn drops_in_a_forked_child(config: &Config) {

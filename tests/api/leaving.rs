@@ -61,7 +61,7 @@ fn die() -> ! {
 #[test]
 fn role_of_another_process() {
     let Some(role) = role() else { return };
-    let worker = Worker::new(Config { drain_timeout: PATIENCE, ..config() }).unwrap();
+    let worker = Worker::new(config().drain_timeout(PATIENCE)).unwrap();
     say(worker.address());
     let address: Address = hear_line().parse().unwrap();
     let meet = || {
@@ -174,7 +174,7 @@ fn what_was_flushed_arrives_though_its_receiver_takes_it_only_after_the_senders_
 
 #[test]
 fn a_peer_that_makes_no_progress_is_not_waited_for_longer_than_the_timeout() {
-    let config = Config { drain_timeout: SHORT, ..config() };
+    let config = config().drain_timeout(SHORT);
     let (worker, mut other, address) = with_role("never polls", config);
     let peer = worker.connect(&address).unwrap();
     inject(&worker, peer, 0..3);
@@ -276,8 +276,8 @@ fn closing_flushes_and_other_handles_stay() {
 
 #[test]
 fn a_flush_ends_though_other_threads_go_on_sending() {
-    let wait = WaitPolicy { spin: 100, yields: 100, sleep: true };
-    let with = || SharedWorker::new(Config { wait, ..config() }).unwrap();
+    let wait = WaitPolicy::SLEEP.spin(100).yields(100);
+    let with = || SharedWorker::new(config().wait(wait)).unwrap();
     let (a, b) = (with(), with());
     let to_b = a.connect(&b.address()).unwrap();
     let _takes = b.progress_thread().unwrap();
@@ -306,7 +306,7 @@ fn a_flush_ends_though_other_threads_go_on_sending() {
 
 #[test]
 fn an_interrupt_ends_a_flush() {
-    let config = Config { drain_timeout: SHORT, ..config() };
+    let config = config().drain_timeout(SHORT);
     let (worker, mut other, address) = with_role("never polls", config);
     let peer = worker.connect(&address).unwrap();
     inject(&worker, peer, 0..1);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch::observe::{Pattern, SourceId};
 use tagmatch::{
-    Config, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, TagMask,
+    Address, Error, Fault, Match, Received, SendMode, SendOptions, Status, Tag, TagLayout, TagMask,
     Worker,
 };
 use tagmatch_testkit::process::may_have_descriptors;
@@ -20,7 +20,8 @@ fn every_size_and_mode_arrives_with_all_its_facts() {
     for mode in modes {
         for size in SIZES {
             for expected in [true, false] {
-                let options = SendOptions { mode, immediate: Some(size as u32 ^ 0xffff) };
+                let options =
+                    SendOptions::default().mode(mode).immediate(Some(size as u32 ^ 0xffff));
                 let early = expected.then(|| p.b.recv(Match::tag(9), vec![0xee; size + 3]));
                 let send = p.a.send_with(p.to_b, 9, bytes(size), options);
                 let receive = early.unwrap_or_else(|| {
@@ -39,6 +40,17 @@ fn every_size_and_mode_arrives_with_all_its_facts() {
             }
         }
     }
+}
+
+#[test]
+fn a_worker_of_another_minor_version_is_refused_with_both_versions_in_the_words() {
+    let worker = Worker::new(config()).unwrap();
+    let mut other = worker.address().as_bytes().to_vec();
+    // Behind the format of addresses; over UCX and libfabric behind four bytes.
+    let release = if other.starts_with(b"TM") { 4 } else { 1 };
+    other[release] += 1;
+    let refused = worker.connect(&Address::from_bytes(&other).unwrap()).unwrap_err().to_string();
+    assert!(refused.contains("tagmatch 0.1") && refused.contains("tagmatch 0.2"), "{refused}");
 }
 
 #[test]
@@ -85,13 +97,13 @@ fn truncation_reports_the_full_length_and_spares_what_follows() {
 
 #[test]
 fn unexpected_memory_is_bounded_and_nothing_is_lost() {
-    let config = Config { unexpected_bytes: 64 << 10, unexpected_messages: 200, ..config() };
+    let config = config().unexpected_bytes(64 << 10).unexpected_messages(200);
     let p = pair_with(&config);
     let total = 3000u32;
     let payload = |i: u32| bytes((i % 700) as usize);
     let sends: Vec<_> = (0..total)
         .map(|i| {
-            let options = SendOptions { immediate: Some(i), ..SendOptions::default() };
+            let options = SendOptions::default().immediate(Some(i));
             p.a.send_with(p.to_b, 1, payload(i), options)
         })
         .collect();
@@ -113,7 +125,7 @@ fn unexpected_memory_is_bounded_and_nothing_is_lost() {
 
 #[test]
 fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
-    let waiting = || Config { inject_bytes_max: 64 << 10, unexpected_bytes: 64 << 10, ..config() };
+    let waiting = || config().inject_bytes_max(64 << 10).unexpected_bytes(64 << 10);
     let (a, b) = (Worker::new(waiting()).unwrap(), Worker::new(waiting()).unwrap());
     // Nothing goes out at once before the peers are connected, and nothing is received meanwhile.
     let to_b = a.connect(&b.address()).unwrap();
@@ -231,9 +243,9 @@ fn what_a_device_does_not_carry_is_refused_at_the_call() {
     if !has(Ability::Delivered) {
         refused(&p.a.send_delivered(p.to_b, 1, bytes(3)).wait().unwrap_err().error);
     }
-    let wide = Config { layout: TagLayout::MPI, ..config() };
+    let wide = config().layout(TagLayout::MPI);
     let p = pair_with(&wide);
-    let options = SendOptions { immediate: Some(1), ..SendOptions::default() };
+    let options = SendOptions::default().immediate(Some(1));
     if has(Ability::WideImmediate) {
         return;
     }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tagmatch::{
-    Config, End, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode, SendOptions,
-    SharedWorker, Status, Worker,
+    End, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode, SendOptions, SharedWorker,
+    Status, Worker,
 };
 
 use crate::common::{Ability, config, has};
@@ -88,7 +88,7 @@ fn acknowledged_short_messages_among_long_ones_end_each_once() {
     // The long ones take longer, so acknowledgements of later short ones come before their own.
     let size = |i: u64| if i.is_multiple_of(5) { 1 << 20 } else { 8 };
     let mode = if has(Ability::Delivered) { SendMode::Delivered } else { SendMode::Synchronous };
-    let options = SendOptions { mode, ..SendOptions::default() };
+    let options = SendOptions::default().mode(mode);
     for round in 0..3 {
         for i in 0..COUNT {
             p.b.recv_queued(Match::tag(i), vec![0; size(i)], i).unwrap();
@@ -164,7 +164,7 @@ fn a_cancelled_operation_ends_once_and_its_name_names_nothing_then() {
     assert_eq!(ended(&p, &p.b, 1)[&2].0.as_ref().unwrap().length, 4);
     // A send goes on.
     let mode = SendMode::Synchronous;
-    let send = SendOptions { mode, immediate: None };
+    let send = SendOptions::default().mode(mode).immediate(None);
     let send = p.a.send_queued_with(p.to_b, 3, bytes(9), send, 3).unwrap();
     assert!(p.a.cancel_queued(under_way(send).unwrap()));
     p.ok(p.b.recv(Match::tag(3), vec![0; 9]));
@@ -239,10 +239,10 @@ fn a_refused_operation_gives_its_buffer_back_and_has_no_end() {
 
 #[test]
 fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
-    let p = pair_with(&Config { peer_events: true, ..config() });
+    let p = pair_with(&config().peer_events(true));
     p.b.recv_queued(Match::tag(1).from(p.to_a), vec![0; 9], 1).unwrap();
     let mode = SendMode::Synchronous;
-    let options = SendOptions { mode, immediate: None };
+    let options = SendOptions::default().mode(mode).immediate(None);
     assert!(under_way(p.b.send_queued_with(p.to_a, 1, bytes(9), options, 2).unwrap()).is_some());
     p.b.recv_queued(Match::tag(3), vec![0; 9], 3).unwrap();
     let Pair { a, b, to_a, .. } = p;
@@ -274,7 +274,7 @@ fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
 #[test]
 fn a_peer_that_was_disconnected_or_never_reached_is_told_down() {
     let gone = Worker::new(config()).unwrap().address();
-    let hasty = Config { peer_events: true, ..crate::common::hasty() };
+    let hasty = crate::common::hasty().peer_events(true);
     let p = pair_with(&hasty);
     let nobody = p.a.connect(&gone).unwrap();
     p.a.disconnect(p.to_b).unwrap();
@@ -379,7 +379,7 @@ fn threads_that_wait_for_ends_are_woken_by_the_progress_of_others() {
 /// that leaves (docs/devices.md).
 #[test]
 fn a_worker_may_be_dropped_with_operations_in_its_queue() {
-    let p = pair_with(&Config { drain_timeout: Duration::ZERO, ..config() });
+    let p = pair_with(&config().drain_timeout(Duration::ZERO));
     for i in 0..40u64 {
         p.b.recv_queued(Match::tag(i), vec![0; 100_000], i).unwrap();
         drop(p.a.send_queued(p.to_b, 20 + i, bytes(100_000), i).unwrap());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tagmatch::{Cancel, Config, Error, Match, Request, Sent, Worker};
+use tagmatch::{Cancel, Error, Match, Request, Sent, Worker};
 
 use crate::common::config;
 use crate::pair::{Pair, bytes, pair, pair_with, posted};
@@ -52,7 +52,7 @@ fn a_cancelled_receive_takes_no_message() {
 #[test]
 fn leaked_and_dropped_requests_hurt_nobody() {
     // The test drops a worker whose last message is never received, so it must not wait for that.
-    let p = pair_with(&Config { drain_timeout: Duration::ZERO, ..config() });
+    let p = pair_with(&config().drain_timeout(Duration::ZERO));
     // A leaked receive keeps its buffer, and takes the message that matches it.
     std::mem::forget(p.b.recv(Match::tag(1), vec![0; 100_000]));
     drop(p.a.send(p.to_b, 1, bytes(100_000)));

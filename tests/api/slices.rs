@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tagmatch::{
-    Buffer, Cancel, Config, End, Error, Fault, Match, QueuedSend, Received, SendMode, SendOptions,
-    Worker,
+    Buffer, Cancel, End, Error, Fault, Match, QueuedSend, Received, SendMode, SendOptions, Worker,
 };
 
 use crate::common::{Ability, config, has};
@@ -61,7 +60,7 @@ fn exchange(p: &Pair, size: usize, spare: usize, mode: SendMode, expected: bool,
     let inbox = room(&cuts(total)[3 - way]);
     let (from, into) = (places(&given), places(&inbox));
     let inbox = Buffer::from_slices(inbox);
-    let options = SendOptions { mode, immediate: Some(size as u32) };
+    let options = SendOptions::default().mode(mode).immediate(Some(size as u32));
     let (receive, send);
     if expected {
         receive = p.b.recv(Match::tag(9), inbox);
@@ -225,7 +224,7 @@ fn queued_operations_on_slices_end_once_with_their_slices() {
 #[test]
 fn messages_in_slices_wait_their_turn_in_order() {
     // Nothing goes out before the peers are connected, and few messages may be unexpected.
-    let config = Config { unexpected_bytes: 64 << 10, unexpected_messages: 20, ..config() };
+    let config = config().unexpected_bytes(64 << 10).unexpected_messages(20);
     let (a, b) = (Worker::new(config.clone()).unwrap(), Worker::new(config).unwrap());
     let to_b = a.connect(&b.address()).unwrap();
     let to_a = b.connect(&a.address()).unwrap();

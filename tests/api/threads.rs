@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tagmatch::{Config, Match, SendMode, SendOptions, SharedWorker, WaitPolicy, Worker};
+use tagmatch::{Match, SendMode, SendOptions, SharedWorker, WaitPolicy, Worker};
 
 use crate::common::{Ability, config, has};
 use crate::pair::{bytes, pair};
@@ -43,8 +43,8 @@ fn two_threads_never_take_the_same_message() {
 
 #[test]
 fn threads_wait_asleep_and_wake_each_other() {
-    let wait = WaitPolicy { spin: 0, yields: 0, sleep: true };
-    let config = Config { wait, ..config() };
+    let wait = WaitPolicy::SLEEP;
+    let config = config().wait(wait);
     let (a, b) = (SharedWorker::new(config.clone()).unwrap(), SharedWorker::new(config).unwrap());
     let (to_b, to_a) = (a.connect(&b.address()).unwrap(), b.connect(&a.address()).unwrap());
     std::thread::scope(|threads| {
@@ -77,7 +77,7 @@ fn a_progress_thread_serves_a_worker_that_does_nothing() {
     for round in 0..20 {
         // Only the progress thread can receive this message and acknowledge it.
         let receive = b.recv(Match::tag(1), vec![0; 100_000]);
-        let options = SendOptions { mode, immediate: None };
+        let options = SendOptions::default().mode(mode).immediate(None);
         a.send_with(to_b, 1, bytes(100_000), options).wait().unwrap();
         assert_eq!(receive.wait().unwrap().data(), bytes(100_000));
         if round % 5 == 0 {

@@ -55,7 +55,7 @@ pub(crate) fn counterpart(config: &Config) -> Config {
         ("auto+tcp" | "auto+model", DeviceConfig::Auto(auto)) => DeviceConfig::Tcp(auto.tcp),
         #[cfg(feature = "tcp")]
         ("auto+tcp" | "auto+model", DeviceConfig::Tcp(tcp)) => {
-            DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() })
+            DeviceConfig::Auto(AutoConfig::default().tcp(tcp))
         }
         #[cfg(feature = "verbs")]
         ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Auto(auto)) => {
@@ -63,11 +63,11 @@ pub(crate) fn counterpart(config: &Config) -> Config {
         }
         #[cfg(feature = "verbs")]
         ("auto+verbs" | "auto+emu" | "auto+nic", DeviceConfig::Verbs(verbs)) => {
-            DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })
+            DeviceConfig::Auto(AutoConfig::default().verbs(verbs))
         }
         (_, device) => device,
     };
-    Config { device, ..config.clone() }
+    config.clone().device(device)
 }
 
 fn device() -> String {
@@ -80,28 +80,28 @@ fn on_device(patience: Option<Duration>) -> Config {
     match device().as_str() {
         "shm" => Config::default(),
         #[cfg(feature = "verbs")]
-        "verbs" => Config { device: verbs(), ..Config::default() },
+        "verbs" => Config::default().device(verbs()),
         #[cfg(feature = "verbs")]
         "verbs+nic" => {
             let hw_tags = HwTags::Auto;
-            Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
+            Config::default().device(verbs()).hw_tags(hw_tags).hw_tags_threshold(0)
         }
         #[cfg(feature = "verbs")]
         "auto+nic" => {
             let hw_tags = HwTags::Auto;
-            Config { hw_tags, hw_tags_threshold: 0, ..auto_or_verbs(patience) }
+            auto_or_verbs(patience).hw_tags(hw_tags).hw_tags_threshold(0)
         }
         #[cfg(feature = "emu")]
         "verbs+emu" => {
             let hw_tags = HwTags::Emu;
-            Config { device: verbs(), hw_tags, hw_tags_threshold: 0, ..Config::default() }
+            Config::default().device(verbs()).hw_tags(hw_tags).hw_tags_threshold(0)
         }
         #[cfg(feature = "verbs")]
         "auto+verbs" => auto_or_verbs(patience),
         #[cfg(feature = "emu")]
         "auto+emu" => {
             let hw_tags = HwTags::Emu;
-            Config { hw_tags, hw_tags_threshold: 0, ..auto_or_verbs(patience) }
+            auto_or_verbs(patience).hw_tags(hw_tags).hw_tags_threshold(0)
         }
         #[cfg(feature = "tcp")]
         "tcp" => tcp(patience),
@@ -112,12 +112,12 @@ fn on_device(patience: Option<Duration>) -> Config {
         #[cfg(all(feature = "tcp", feature = "model"))]
         "auto+model" => {
             let hw_tags = HwTags::Model(tagmatch::model::ModelConfig::default());
-            Config { hw_tags, hw_tags_threshold: 0, ..auto_or_tcp(patience) }
+            auto_or_tcp(patience).hw_tags(hw_tags).hw_tags_threshold(0)
         }
         #[cfg(feature = "ucx")]
-        "ucx" => Config { device: ucx(patience), layout: NARROW, ..Config::default() },
+        "ucx" => Config::default().device(ucx(patience)).layout(NARROW),
         #[cfg(feature = "ofi")]
-        "ofi" => Config { device: ofi(patience), ..Config::default() },
+        "ofi" => Config::default().device(ofi(patience)),
         other => {
             panic!(
                 "TAGMATCH_TEST_DEVICE is {other}: shm, verbs, verbs+emu, verbs+nic, tcp, auto, \
@@ -135,7 +135,7 @@ fn tcp(patience: Option<Duration>) -> Config {
 #[cfg(feature = "tcp")]
 fn auto(patience: Option<Duration>) -> Config {
     let tcp = on_loopback(patience);
-    with_secret(DeviceConfig::Auto(AutoConfig { tcp, ..AutoConfig::default() }))
+    with_secret(DeviceConfig::Auto(AutoConfig::default().tcp(tcp)))
 }
 
 #[cfg(feature = "tcp")]
@@ -147,18 +147,18 @@ fn auto_or_tcp(patience: Option<Duration>) -> Config {
 fn verbs(patience: Option<Duration>) -> VerbsConfig {
     let default = VerbsConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
-    VerbsConfig { connect_timeout, ..default }
+    default.connect_timeout(connect_timeout)
 }
 
 #[cfg(feature = "verbs")]
 fn auto_or_verbs(patience: Option<Duration>) -> Config {
     let verbs = verbs(patience);
     let device = if is_every_second() {
-        DeviceConfig::Auto(AutoConfig { verbs, ..AutoConfig::default() })
+        DeviceConfig::Auto(AutoConfig::default().verbs(verbs))
     } else {
         DeviceConfig::Verbs(verbs)
     };
-    Config { device, ..Config::default() }
+    Config::default().device(device)
 }
 
 /// True for every second call.
@@ -171,13 +171,13 @@ fn is_every_second() -> bool {
 fn on_loopback(patience: Option<Duration>) -> TcpConfig {
     let default = TcpConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
-    TcpConfig { listen: vec![std::net::Ipv4Addr::LOCALHOST.into()], connect_timeout, ..default }
+    default.listen(vec![std::net::Ipv4Addr::LOCALHOST.into()]).connect_timeout(connect_timeout)
 }
 
 #[cfg(feature = "tcp")]
 fn with_secret(device: DeviceConfig) -> Config {
     let secret = Secret::from_bytes(b"the secret of these tests").ok();
-    Config { device, secret, ..Config::default() }
+    Config::default().device(device).secret(secret)
 }
 
 #[cfg(feature = "ucx")]
@@ -185,7 +185,7 @@ fn ucx(patience: Option<Duration>) -> DeviceConfig {
     let transports = std::env::var("TAGMATCH_TEST_UCX_TLS").ok();
     let default = UcxConfig::default();
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
-    DeviceConfig::Ucx(UcxConfig { transports, connect_timeout, ..default })
+    DeviceConfig::Ucx(default.transports(transports).connect_timeout(connect_timeout))
 }
 
 #[cfg(feature = "ofi")]
@@ -195,7 +195,7 @@ fn ofi(patience: Option<Duration>) -> DeviceConfig {
     let connect_timeout = patience.unwrap_or(default.connect_timeout);
     let listen =
         vec![tagmatch_testkit::device::loopback_of(provider.as_deref().unwrap_or_default())];
-    DeviceConfig::Ofi(OfiConfig { provider, connect_timeout, listen, ..default })
+    DeviceConfig::Ofi(default.provider(provider).connect_timeout(connect_timeout).listen(listen))
 }
 
 /// Whether messages leave their sender though their receiver makes no progress. UCX over TCP has

@@ -66,36 +66,32 @@ impl Setup {
 
     pub fn worker(self) -> Worker {
         // It sleeps early, so that faults have to wake it, too.
-        let wait = WaitPolicy { spin: 0, yields: 100, sleep: true };
-        let config = Config { device: self.device(), wait, ..Config::default() };
+        let wait = WaitPolicy::SLEEP.spin(0).yields(100);
+        let config = Config::default().device(self.device()).wait(wait);
         let secret = Secret::from_bytes(b"the secret of these tests").ok();
         Worker::new(match self.over {
             Over::Verbs => config,
-            Over::ShmAndEmu => {
-                Config { hw_tags: HwTags::Emu, hw_tags_threshold: 0, secret, ..config }
-            }
-            _ => Config { secret, ..config },
+            Over::ShmAndEmu => config.hw_tags(HwTags::Emu).hw_tags_threshold(0).secret(secret),
+            _ => config.secret(secret),
         })
         .unwrap()
     }
 
     fn device(self) -> DeviceConfig {
-        let verbs = VerbsConfig {
-            // Without verbs, the worker is to find no RDMA device.
-            device: (!self.over.has_verbs()).then(|| "none".to_owned()),
-            ack_timeout: Some(self.ack_timeout),
-            retry_count: Some(6),
-            keepalive: Duration::from_millis(500),
-            connect_timeout: Duration::from_secs(20),
-            // With reordered packets, READs are repeated after their rendezvous has ended.
-            linger: Duration::from_secs(2),
-            ..Default::default()
-        };
-        let tcp = TcpConfig { connect_timeout: Duration::from_secs(20), ..Default::default() };
+        // Without verbs, the worker is to find no RDMA device. With reordered packets, READs are
+        // repeated after their rendezvous has ended, so memory has to linger.
+        let verbs = VerbsConfig::default()
+            .device((!self.over.has_verbs()).then(|| "none".to_owned()))
+            .ack_timeout(Some(self.ack_timeout))
+            .retry_count(Some(6))
+            .keepalive(Duration::from_millis(500))
+            .connect_timeout(Duration::from_secs(20))
+            .linger(Duration::from_secs(2));
+        let tcp = TcpConfig::default().connect_timeout(Duration::from_secs(20));
         match self.over {
             Over::Verbs => DeviceConfig::Verbs(verbs),
             Over::Tcp => DeviceConfig::Tcp(tcp),
-            _ => DeviceConfig::Auto(AutoConfig { verbs, tcp, ..Default::default() }),
+            _ => DeviceConfig::Auto(AutoConfig::default().verbs(verbs).tcp(tcp)),
         }
     }
 }

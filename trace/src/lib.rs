@@ -1,5 +1,7 @@
 //! Matching histories: the formats `tagtrace 1` and `tagtrace 2`, and replaying such a trace.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! A trace has the operations of one MPI process that matter to matching: messages that come,
 //! receives that are posted, cancels, probes. `docs/traces.md` describes the formats.
 //!

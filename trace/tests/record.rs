@@ -51,7 +51,7 @@ const EAGER: usize = 4000;
 impl Program {
     fn new(seed: u64, hw_tags: HwTags, file: &Path) -> Self {
         let for_nic = !matches!(hw_tags, HwTags::Off);
-        let receiver = Worker::new(Config { hw_tags, ..Config::default() }).unwrap();
+        let receiver = Worker::new(Config::default().hw_tags(hw_tags)).unwrap();
         let recorder = Recorder::create(file, "a random program", u64::MAX).unwrap();
         receiver.observe(Box::new(recorder)).unwrap();
         let mut sources = vec![receiver.oneself()];
@@ -208,13 +208,9 @@ fn replayed(trace: &Trace) -> (BTreeMap<u64, usize>, u64, Fidelity) {
 
 fn nic(slots: u32, seed: u64) -> HwTags {
     let knobs = Knobs::random(seed);
-    HwTags::Model(ModelConfig {
-        slots,
-        operations: 2 * slots + 2,
-        seed,
-        knobs,
-        ..ModelConfig::default()
-    })
+    HwTags::Model(
+        ModelConfig::default().slots(slots).operations(2 * slots + 2).seed(seed).knobs(knobs),
+    )
 }
 
 /// Records a random program, and replays it: through the lists, and with a NIC.
@@ -262,7 +258,7 @@ fn a_replay_matches_as_a_nic_did() {
 /// the tags where `layout` has it. Gives the counters of its worker.
 fn with_a_message_to_itself(layout: TagLayout, any_source: bool, file: &Path) -> Counters {
     let hw_tags = HwTags::Model(ModelConfig::default());
-    let receiver = Worker::new(Config { hw_tags, layout, ..Config::default() }).unwrap();
+    let receiver = Worker::new(Config::default().hw_tags(hw_tags).layout(layout)).unwrap();
     receiver.observe(Box::new(Recorder::create(file, "", u64::MAX).unwrap())).unwrap();
     let sender = Worker::new(Config::default()).unwrap();
     let to = sender.connect(&receiver.address()).unwrap();

@@ -15,7 +15,9 @@ fn nic(slots: u32, seed: Option<u64>) -> HwTags {
     let knobs = seed.map(Knobs::random).unwrap_or_default();
     let operations = 2 * slots + 2;
     let seed = seed.unwrap_or_default();
-    HwTags::Model(ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() })
+    HwTags::Model(
+        ModelConfig::default().slots(slots).operations(operations).seed(seed).knobs(knobs),
+    )
 }
 
 /// Lengths around 1 KiB, from which on a receive is offered to the NIC, and around 8 KiB, above

@@ -144,9 +144,7 @@ impl DeviceArg {
     pub(crate) fn config(&self) -> DeviceConfig {
         match self {
             DeviceArg::Shm => DeviceConfig::Shm(ShmConfig::default()),
-            DeviceArg::Auto => {
-                DeviceConfig::Auto(AutoConfig { verbs: verbs::config(), ..AutoConfig::default() })
-            }
+            DeviceArg::Auto => DeviceConfig::Auto(AutoConfig::default().verbs(verbs::config())),
             DeviceArg::Verbs { .. } => DeviceConfig::Verbs(self.verbs()),
             DeviceArg::Tcp { place } => DeviceConfig::Tcp(tcp_config(place.as_deref())),
             DeviceArg::Ucx { .. } => DeviceConfig::Ucx(self.ucx()),
@@ -159,13 +157,9 @@ impl DeviceArg {
     /// be many.
     pub(crate) fn idle_config(&self) -> DeviceConfig {
         match self.config() {
-            DeviceConfig::Verbs(verbs) => DeviceConfig::Verbs(VerbsConfig {
-                receive_buffers: 64,
-                send_buffers: 1,
-                queue_depth: 16,
-                peers_max: 4,
-                ..verbs
-            }),
+            DeviceConfig::Verbs(verbs) => DeviceConfig::Verbs(
+                verbs.receive_buffers(64).send_buffers(1).queue_depth(16).peers_max(4),
+            ),
             other => other,
         }
     }
@@ -174,21 +168,22 @@ impl DeviceArg {
     pub(crate) fn verbs(&self) -> VerbsConfig {
         let name = if let DeviceArg::Verbs { name } = self { name.clone() } else { None };
         let config = verbs::config();
-        VerbsConfig { device: name.or(config.device.clone()), ..config }
+        let device = name.or(config.device.clone());
+        config.device(device)
     }
 
     /// The settings of UCX, with these transports.
     pub(crate) fn ucx(&self) -> UcxConfig {
         let transports =
             if let DeviceArg::Ucx { transports } = self { transports.clone() } else { None };
-        UcxConfig { transports, ..UcxConfig::default() }
+        UcxConfig::default().transports(transports)
     }
 
     /// The settings of libfabric, with this provider.
     pub(crate) fn ofi(&self, hw_tags: HwTagsArg) -> OfiConfig {
         let hw_tags = if hw_tags == HwTagsArg::Off { TagMatching::Off } else { TagMatching::Auto };
         let provider = if let DeviceArg::Ofi { provider } = self { provider.clone() } else { None };
-        OfiConfig { provider, hw_tags, ..OfiConfig::default() }
+        OfiConfig::default().provider(provider).hw_tags(hw_tags)
     }
 
     /// Whether the device matches by itself.
@@ -236,8 +231,8 @@ fn tcp_config(place: Option<&str>) -> TcpConfig {
     let default = TcpConfig::default();
     match place.map(|place| (place, place.parse())) {
         None => default,
-        Some((_, Ok(address))) => TcpConfig { listen: vec![address], ..default },
-        Some((name, Err(_))) => TcpConfig { interfaces: vec![name.to_owned()], ..default },
+        Some((_, Ok(address))) => default.listen(vec![address]),
+        Some((name, Err(_))) => default.interfaces(vec![name.to_owned()]),
     }
 }
 

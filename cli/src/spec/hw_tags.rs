@@ -74,7 +74,9 @@ impl HwTagsArg {
         let seed = seed.unwrap_or_default();
         // As in UCX: an add and a delete of each entry, and two more.
         let operations = (2 * slots + 2).min(65536);
-        HwTags::Model(ModelConfig { slots, operations, seed, knobs, ..ModelConfig::default() })
+        HwTags::Model(
+            ModelConfig::default().slots(slots).operations(operations).seed(seed).knobs(knobs),
+        )
     }
 }
 

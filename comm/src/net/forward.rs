@@ -33,7 +33,7 @@
 ///     forward_net!(net: watch_after, arm, disarm, notify);
 ///
 ///     fn wait_policy(&self) -> WaitPolicy {
-///         WaitPolicy { spin: 0, ..self.net.wait_policy() }
+///         self.net.wait_policy().spin(0)
 ///     }
 /// }
 /// ```

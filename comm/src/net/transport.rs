@@ -141,7 +141,7 @@ pub trait Net: Directory + 'static {
     /// [`pause`](Self::pause) before a poll, and whether it sleeps then. Asked once, when the
     /// process joins the job. Default: no poll without a pause, and 200 pauses before the sleep.
     fn wait_policy(&self) -> WaitPolicy {
-        WaitPolicy { spin: 0, yields: 200, sleep: true }
+        WaitPolicy::SLEEP.spin(0).yields(200)
     }
 
     /// Lets other threads run. Default: yields the processor.

@@ -29,11 +29,11 @@ use place::Place;
 
 /// How a blocking call waits: polls for some 200 us, and yields for some 100 us if no other thread
 /// wants the processor.
-const WAIT: WaitPolicy = WaitPolicy { spin: 8192, yields: 200, sleep: true };
+const WAIT: WaitPolicy = WaitPolicy::SLEEP.spin(8192).yields(200);
 /// How a blocking call waits where processes share processors: the awaited process may need this
 /// one's. A yield reaches the threads of the same scheduling group only, and the ranks of some
 /// launchers have a group each (see sched(7) on autogroups); then the sleep is what gives way.
-const WAIT_CROWDED: WaitPolicy = WaitPolicy { spin: 4, yields: 64, sleep: true };
+const WAIT_CROWDED: WaitPolicy = WaitPolicy::SLEEP.spin(4).yields(64);
 
 /// A worker, and the addresses of the processes of its job and of the processes of other jobs that
 /// it knows. A process's name is the address of its worker.
@@ -382,7 +382,7 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
             Mode::Standard => SendMode::Standard,
             Mode::Synchronous => SendMode::Synchronous,
         };
-        let options = SendOptions { mode, immediate: None };
+        let options = SendOptions::default().mode(mode).immediate(None);
         let request = match self.peer(to) {
             Ok(peer) => Ok(self.worker.send_with(peer, tag, data, options)),
             Err(error) => Err(NetFailed { error, buffer: data }),

@@ -19,7 +19,7 @@ pub(crate) const IDS: u32 = 33;
 /// A layout with so few ids that they are soon given out again.
 pub(crate) fn config() -> Config<SimNet> {
     let ids = IdLayout::new(1, true, 31).unwrap();
-    Config { ids, eager_words: 1, ..Config::default() }
+    Config::default().ids(ids).eager_words(1)
 }
 
 /// Runs a program on each process, with long delays of messages.

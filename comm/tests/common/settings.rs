@@ -10,24 +10,20 @@ use tagmatch_comm::net::Net;
 /// values.
 pub(crate) fn others<N: Net>() -> Vec<(&'static str, Config<N>, [u64; 2])> {
     let default = Config::<N>::default;
-    let ids = |words, has_local, predefined| Config {
-        ids: IdLayout::new(words, has_local, predefined).unwrap(),
-        ..default()
+    let ids = |words, has_local, predefined| {
+        default().ids(IdLayout::new(words, has_local, predefined).unwrap())
     };
-    let tags = |context, source, tag| Config {
-        tags: TagLayout::new(context, source, tag).unwrap(),
-        ..default()
-    };
+    let tags = |context, source, tag| default().tags(TagLayout::new(context, source, tag).unwrap());
     let algorithms = |change: fn(&mut Algorithms)| {
         let mut algorithms = Algorithms::default();
         change(&mut algorithms);
-        Config { algorithms, ..default() }
+        default().algorithms(algorithms)
     };
     vec![
         ("words of ids", ids(5, true, 2), [64, 32]),
         ("bits of ids", ids(6, false, 2), [16, 15]),
         ("predefined of ids", ids(6, true, 3), [2, 3]),
-        ("eager_words", Config { eager_words: 3, ..default() }, [2, 3]),
+        ("eager_words", default().eager_words(3), [2, 3]),
         ("context_bits of tags", tags(20, 20, 24), [16, 20]),
         ("source_bits of tags", tags(16, 20, 24), [24, 20]),
         ("tag_bits of tags", tags(16, 24, 20), [24, 20]),
@@ -44,6 +40,6 @@ pub(crate) fn others<N: Net>() -> Vec<(&'static str, Config<N>, [u64; 2])> {
             algorithms(|all| all.reduce_scatter_long = 1),
             [512 << 10, 1],
         ),
-        ("shared_memory", Config { shared_memory: false, ..default() }, [1, 0]),
+        ("shared_memory", default().shared_memory(false), [1, 0]),
     ]
 }

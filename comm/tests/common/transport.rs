@@ -155,7 +155,7 @@ impl<N: Net> Net for Slow<N> {
 
     /// A few turns, however long a yield takes.
     fn wait_policy(&self) -> WaitPolicy {
-        WaitPolicy { spin: 0, yields: 4, sleep: true }
+        WaitPolicy::SLEEP.spin(0).yields(4)
     }
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {

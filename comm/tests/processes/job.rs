@@ -144,7 +144,7 @@ pub(crate) fn settings<N: Net>() -> Config<N> {
         Ok("ofi") => TagLayout::new(16, 12, 19).unwrap(),
         _ => TagLayout::MPI,
     };
-    Config { tags, ..Config::default() }
+    Config::default().tags(tags)
 }
 
 /// The settings of this process's worker. With [`NIC`] set, the worker has a NIC that matches all
@@ -158,30 +158,30 @@ fn worker_config() -> WorkerConfig {
     let default = match std::env::var("TAGMATCH_TEST_DEVICE").as_deref() {
         Ok("tcp") => {
             let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
-            let device = DeviceConfig::Tcp(TcpConfig { listen, ..TcpConfig::default() });
-            WorkerConfig { device, secret: secret(), ..WorkerConfig::default() }
+            let device = DeviceConfig::Tcp(TcpConfig::default().listen(listen));
+            WorkerConfig::default().device(device).secret(secret())
         }
         Ok(verbs @ ("verbs" | "verbs+nic")) => {
             let hw_tags = if verbs == "verbs" { HwTags::Off } else { HwTags::Auto };
             let device = DeviceConfig::Verbs(VerbsConfig::default());
-            WorkerConfig { device, hw_tags, hw_tags_threshold: 0, ..WorkerConfig::default() }
+            WorkerConfig::default().device(device).hw_tags(hw_tags).hw_tags_threshold(0)
         }
         Ok("ofi") => {
             let provider = std::env::var("TAGMATCH_TEST_OFI").ok();
-            let device = DeviceConfig::Ofi(OfiConfig { provider, ..OfiConfig::default() });
+            let device = DeviceConfig::Ofi(OfiConfig::default().provider(provider));
             let layout = TagLayout::new(0, 12, 47).unwrap();
-            WorkerConfig { device, layout, ..WorkerConfig::default() }
+            WorkerConfig::default().device(device).layout(layout)
         }
-        _ if is_divided() => WorkerConfig { secret: secret(), ..WorkerConfig::default() },
+        _ if is_divided() => WorkerConfig::default().secret(secret()),
         _ => WorkerConfig::default(),
     };
     match std::env::var(NIC) {
         Ok(_) => {
             // Like a card, it answers after some time.
             let answer = Delay { chance: Chance::ALWAYS, ticks_max: 20 };
-            let knobs = Knobs { answer, ..Knobs::default() };
-            let hw_tags = HwTags::Model(ModelConfig { knobs, ..ModelConfig::default() });
-            WorkerConfig { hw_tags, hw_tags_threshold: 0, ..default }
+            let knobs = Knobs::default().answer(answer);
+            let hw_tags = HwTags::Model(ModelConfig::default().knobs(knobs));
+            default.hw_tags(hw_tags).hw_tags_threshold(0)
         }
         Err(_) => default,
     }

@@ -26,22 +26,21 @@ fn run_on_nics(
     slots: u32,
     program: impl Fn(Runtime<WorkerNet<Shared>>, &SharedWorker) + Sync,
 ) {
-    let model = ModelConfig { slots, ..ModelConfig::default() };
+    let model = ModelConfig::default().slots(slots);
     let hw_tags_threshold = LENGTH as u64;
-    let config = WorkerConfig {
-        // Nothing goes past the model on a machine that has a network, too.
-        device: DeviceConfig::Shm(ShmConfig::default()),
-        hw_tags: HwTags::Model(model),
-        hw_tags_threshold,
-        ..WorkerConfig::default()
-    };
+    // Nothing goes past the model on a machine that has a network, too.
+    let device = DeviceConfig::Shm(ShmConfig::default());
+    let config = WorkerConfig::default()
+        .device(device)
+        .hw_tags(HwTags::Model(model))
+        .hw_tags_threshold(hw_tags_threshold);
     let workers: Vec<_> = (0..ranks).map(|_| SharedWorker::new(config.clone()).unwrap()).collect();
     let addresses: Vec<_> = workers.iter().map(SharedWorker::address).collect();
     let done = Barrier::new(workers.len());
     let play = |rank: u32, worker: &SharedWorker| {
         let net = WorkerNet::new(worker.clone(), addresses.clone(), rank).unwrap();
         // Collective operations go by messages, so that there is something to match.
-        let config = Config { shared_memory: false, ..Config::default() };
+        let config = Config::default().shared_memory(false);
         let runtime = Runtime::new(net, config).unwrap();
         program(runtime.clone(), worker);
         runtime.world().barrier().wait().unwrap();

@@ -65,17 +65,17 @@ fn jobs_with_different_layouts_of_tags_get_the_error_at_a_port() {
 #[test]
 fn a_layout_that_the_device_cannot_carry_is_refused() {
     let provider = Some("tcp;ofi_rxm".to_owned());
-    let ofi = OfiConfig { provider, ..OfiConfig::default() };
+    let ofi = OfiConfig::default().provider(provider);
     let narrow = TagLayout::new(16, 12, 19).unwrap();
     for device in [DeviceConfig::Ucx(UcxConfig::default()), DeviceConfig::Ofi(ofi)] {
         let join = |layout: TagLayout, tags: TagLayout| {
             let secret = Secret::from_bytes(b"the secret of these tests").ok();
             let device = device.clone();
-            let config = WorkerConfig { device, layout, secret, ..WorkerConfig::default() };
+            let config = WorkerConfig::default().device(device).layout(layout).secret(secret);
             let worker = Worker::new(config).map_err(|error| error.to_string())?;
             let addresses = vec![worker.address()];
             let net = WorkerNet::new(worker, addresses, 0).map_err(|error| error.to_string())?;
-            Ok::<_, String>(Process::new(net, Config { tags, ..Config::default() }))
+            Ok::<_, String>(Process::new(net, Config::default().tags(tags)))
         };
         let refused = match join(TagLayout::MPI, TagLayout::MPI) {
             Ok(joined) => joined.map(drop),

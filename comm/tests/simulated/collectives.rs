@@ -269,7 +269,7 @@ fn the_order_in_which_operations_begin_counts() {
 /// A tag of ten bits tells 256 operations apart. Here 440 are under way.
 #[test]
 fn more_at_once_than_a_tag_tells_apart_do_not_mix() {
-    let config = || Config { tags: TagLayout::new(16, 8, 10).unwrap(), ..Config::default() };
+    let config = || Config::default().tags(TagLayout::new(16, 8, 10).unwrap());
     let program = |runtime: Sims| async move {
         let world = runtime.world();
         let rank = world.rank();

@@ -169,7 +169,7 @@ fn many_duplicates_at_once_in_whatever_order() {
 #[test]
 fn an_allocation_of_one_process_lets_others_have_their_turn() {
     for seed in 0..30 {
-        let config = || Config { eager_words: 0, ..Config::default() };
+        let config = || Config::default().eager_words(0);
         let program = |runtime: common::Sims| async move {
             let of_all: Vec<_> = (0..3).map(|_| runtime.world().dup().start()).collect();
             let own: Vec<_> = (0..3).map(|_| runtime.oneself().dup().start()).collect();
@@ -183,7 +183,7 @@ fn an_allocation_of_one_process_lets_others_have_their_turn() {
 
 /// A layout with only 62 context ids, so that they can run out.
 fn small() -> Config<tagmatch_comm_sim::SimNet> {
-    Config { ids: IdLayout::new(1, true, 2).unwrap(), eager_words: 1, ..Config::default() }
+    Config::default().ids(IdLayout::new(1, true, 2).unwrap()).eager_words(1)
 }
 
 #[test]
@@ -301,12 +301,12 @@ fn settings_that_do_not_fit_are_refused() {
     let sim = Sim::new(SimConfig { processes: 5, ..SimConfig::default() });
     let refusal = |config| Runtime::new(sim.net(0), config).map(drop).unwrap_err();
     let refused = |config| matches!(refusal(config), Error::BadSetting { .. });
-    assert!(refused(Config { ids: IdLayout::BITS_20, ..Config::default() }));
-    let told = refusal(Config { eager_words: 64, ..Config::default() }).to_string();
+    assert!(refused(Config::default().ids(IdLayout::BITS_20)));
+    let told = refusal(Config::default().eager_words(64)).to_string();
     assert_eq!(told, "eager_words = 64 is out of range: from 0 to 63");
     let tags = |context, source, tag| TagLayout::new(context, source, tag).unwrap();
-    assert!(refused(Config { tags: tags(16, 2, 24), ..Config::default() }));
-    assert!(refused(Config { tags: tags(16, 24, 9), ..Config::default() }));
-    let wide = Config { ids: IdLayout::BITS_20, tags: tags(20, 13, 31), ..Config::default() };
+    assert!(refused(Config::default().tags(tags(16, 2, 24))));
+    assert!(refused(Config::default().tags(tags(16, 24, 9))));
+    let wide = Config::default().ids(IdLayout::BITS_20).tags(tags(20, 13, 31));
     assert!(Runtime::new(sim.net(0), wide).is_ok());
 }

@@ -55,11 +55,9 @@ fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
         turns_in_vain: TIMEOUT,
         ..SimConfig::default()
     });
-    let config = HeartbeatConfig {
-        period: Duration::from_micros(500),
-        timeout: Duration::from_micros(TIMEOUT.into()),
-        ..HeartbeatConfig::default()
-    };
+    let config = HeartbeatConfig::default()
+        .period(Duration::from_micros(500))
+        .timeout(Duration::from_micros(TIMEOUT.into()));
     // Until a member dies, or, without a death, for many timeouts.
     let rounds = if kills.is_empty() { 1000 } else { usize::MAX };
     let busy = Rc::new(Cell::new(processes));
@@ -115,7 +113,7 @@ fn a_timeout_of_no_more_than_a_period_is_refused() {
     for (period, timeout) in [(0, 1), (1, 1)] {
         let [period, timeout] = [period, timeout].map(Duration::from_secs);
         let sim = Sim::new(SimConfig::default());
-        let config = HeartbeatConfig { period, timeout, ..HeartbeatConfig::default() };
+        let config = HeartbeatConfig::default().period(period).timeout(timeout);
         assert!(Heartbeats::new(sim.net(0), config).is_err());
     }
 }

@@ -216,8 +216,7 @@ fn ids_are_allocated_among_the_members_that_get_a_part_and_rank_0() {
 /// There are far fewer ids than splits, and parts are freed at different times.
 #[test]
 fn ids_of_parts_come_back_and_are_not_given_out_while_others_send_in_them() {
-    let config =
-        || Config { ids: IdLayout::new(1, true, 2).unwrap(), eager_words: 1, ..Config::default() };
+    let config = || Config::default().ids(IdLayout::new(1, true, 2).unwrap()).eager_words(1);
     for seed in 0..4 {
         let program = |member: Rc<Member>| async move {
             let inter = member.create(Uniformity::Strict).await.unwrap();

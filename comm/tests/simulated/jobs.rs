@@ -201,7 +201,7 @@ fn groups_too_large_for_a_tag_do_not_meet() {
         let board = Cell::new(None);
         let program = |number: u32| {
             let tags = TagLayout::new(16, 2, 24).unwrap();
-            let runtime = Runtime::new(sim.net(number), Config { tags, ..Config::default() });
+            let runtime = Runtime::new(sim.net(number), Config::default().tags(tags));
             let (runtime, board) = (runtime.unwrap(), &board);
             async move {
                 let world = runtime.world();
@@ -294,7 +294,7 @@ fn a_beat_of_another_job_gives_up_no_process() {
                 return;
             }
             let (period, timeout) = (Duration::from_micros(10), Duration::from_secs(9));
-            let config = HeartbeatConfig { period, timeout, ..HeartbeatConfig::default() };
+            let config = HeartbeatConfig::default().period(period).timeout(timeout);
             let net = Heartbeats::with_clock(net, config, clock).unwrap();
             let world = Runtime::new(net, Config::default()).unwrap().world();
             for _ in 0..100 {

@@ -121,11 +121,9 @@ fn a_counting_layer_under_an_offloading_layer() {
         let counts = Counts::default();
         let counts_of = counts.0.clone();
         let counts = Arc::new(counts);
-        let config = || Config {
-            // The layers are listed in the wrong order. Their levels decide.
-            layers: vec![Arc::new(Offload { level: 20 }), Arc::clone(&counts) as _],
-            ..Config::default()
-        };
+        // The layers are listed in the wrong order. Their levels decide.
+        let layers = || vec![Arc::new(Offload { level: 20 }) as _, Arc::clone(&counts) as _];
+        let config = || Config::default().layers(layers());
         let program = |runtime: common::Sims| async move {
             let world = runtime.world();
             world.barrier().await.unwrap();
@@ -152,9 +150,8 @@ fn a_counting_layer_under_an_offloading_layer() {
 
 #[test]
 fn tables_are_shared_by_those_that_were_patched_alike() {
-    let config = || Config {
-        layers: vec![Arc::new(Counts::default()), Arc::new(Offload { level: 20 })],
-        ..Config::default()
+    let config = || {
+        Config::default().layers(vec![Arc::new(Counts::default()), Arc::new(Offload { level: 20 })])
     };
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
@@ -176,9 +173,8 @@ fn tables_are_shared_by_those_that_were_patched_alike() {
 /// differ.
 #[test]
 fn tables_over_other_tables_are_not_shared() {
-    let config = || Config {
-        layers: vec![Arc::new(Counts::default()), Arc::new(Offload { level: 5 })],
-        ..Config::default()
+    let config = || {
+        Config::default().layers(vec![Arc::new(Counts::default()), Arc::new(Offload { level: 5 })])
     };
     let program = |runtime: common::Sims| async move {
         let world = runtime.world();
@@ -205,7 +201,7 @@ fn diaries(fails: Option<u32>) -> (Vec<Arc<dyn CollLayer<SimNet>>>, Lines) {
 fn dup_self(fails: Option<u32>) -> (Vec<String>, Vec<Result<(), Error>>, usize) {
     let (layers, lines) = diaries(fails);
     let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
-    let runtime = Runtime::new(sim.net(0), Config { layers, ..Config::default() }).unwrap();
+    let runtime = Runtime::new(sim.net(0), Config::default().layers(layers)).unwrap();
     let before = runtime.free_ids();
     let oneself = runtime.oneself();
     let made: Vec<_> = (0..2).map(|_| oneself.dup().wait()).collect();
@@ -246,6 +242,6 @@ fn two_layers_of_one_level_are_refused() {
         Arc::new(Counts::default()),
         Arc::new(Offload { level: 20 }),
     ];
-    let refused = Runtime::new(sim.net(0), Config { layers, ..Config::default() });
+    let refused = Runtime::new(sim.net(0), Config::default().layers(layers));
     assert!(matches!(refused, Err(Error::SameLevel { level: 20 })));
 }

@@ -75,7 +75,7 @@ async fn check(runtime: Sims, algorithms: Algorithms) {
 
 fn each_size(algorithms: Algorithms) {
     for size in 1..=9 {
-        let config = || Config { algorithms, ..Config::default() };
+        let config = || Config::default().algorithms(algorithms);
         let ran = try_run(size, size.into(), &[], config, |runtime| check(runtime, algorithms));
         ran.unwrap_or_else(|stuck| panic!("{stuck}"));
     }

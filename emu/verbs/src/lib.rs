@@ -1,5 +1,7 @@
 //! A tag-matching shared receive queue for any verbs device.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! Few RDMA devices match tags. This crate puts the model NIC of [`tagmatch_model`] on a device
 //! that doesn't, such as soft-RoCE: the program can then make queues of the type `IBV_SRQT_TM` and
 //! call `ibv_post_srq_ops(3)`. Matched messages are scattered into the tagged buffers; the data of

@@ -77,7 +77,12 @@ impl Settings {
     pub(crate) fn model(&self, slots: u32, operations: u32) -> ModelConfig {
         let knobs = self.knobs.clone();
         let buffers = knobs.buffers_min.max(1);
-        ModelConfig { slots, operations, buffers, seed: self.seed, knobs }
+        ModelConfig::default()
+            .slots(slots)
+            .operations(operations)
+            .buffers(buffers)
+            .seed(self.seed)
+            .knobs(knobs)
     }
 
     /// The number of bounce buffers of a queue.
@@ -100,7 +105,7 @@ mod tests {
         assert_eq!(wrong(Settings { operations: 65537, ..good() }), "operations");
         assert_eq!(wrong(Settings { message_max: 63, ..good() }), "message_max");
         assert_eq!(wrong(Settings { memory_max: 100, ..good() }), "memory_max");
-        let knobs = Knobs { sync_limit: 0, ..Knobs::default() };
+        let knobs = Knobs::default().sync_limit(0);
         assert_eq!(wrong(Settings { knobs, ..good() }), "knobs");
     }
 }

@@ -191,7 +191,7 @@ fn more_ordinary_buffers_than_there_may_be_are_refused() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn counts_wrap_at_sixteen_bits() {
     let first_count = u16::MAX - 1;
-    let knobs = Knobs { first_count, ..Knobs::default() };
+    let knobs = Knobs::default().first_count(first_count);
     let mut receiver = Receiver::new(Settings { knobs, ..Settings::default() }, Shape::default());
     receiver.post_ordinary(40);
     let sender = receiver.connect(Path::default());

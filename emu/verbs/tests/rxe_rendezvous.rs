@@ -233,15 +233,13 @@ fn queue_pairs_come_and_go() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn a_nic_of_its_own_mind_loses_nothing() {
     let sometimes = Delay { chance: Chance::percent(50), ticks_max: 20 };
-    let knobs = Knobs {
-        operation: sometimes,
-        answer: sometimes,
-        receive: sometimes,
-        data: sometimes,
-        read: sometimes,
-        fin: sometimes,
-        ..Knobs::default()
-    };
+    let knobs = Knobs::default()
+        .operation(sometimes)
+        .answer(sometimes)
+        .receive(sometimes)
+        .data(sometimes)
+        .read(sometimes)
+        .fin(sometimes);
     let settings = Settings { knobs, seed: 7, ..Settings::default() };
     let mut receiver = Receiver::new(settings, Shape::default());
     receiver.post_ordinary(33);

@@ -14,7 +14,7 @@
 
 use crate::network::{Network, Networks};
 use crate::verbs_port::VerbsPort;
-use crate::{Address, DeviceError};
+use crate::{Address, DeviceError, Release};
 
 /// Where shared memory reaches: a hash of the machine, since when it runs, the network namespace
 /// and the user. Zero if that isn't known.
@@ -34,8 +34,9 @@ impl Place {
 ///
 /// | bytes | contents |
 /// |---|---|
-/// | 1 | version, in the upper five bits; the networks, in the lower three: 1 shm, 2 verbs, 4 tcp |
-/// | 8 | the worker's name: random |
+/// | 1 | format, in the upper five bits; the networks, in the lower three: 1 shm, 2 verbs, 4 tcp |
+/// | 1 | the [`Release`] of the worker |
+/// | 7 | the worker's name: random |
 /// | 11 | shm: the [`Place`], and the process |
 /// | 25 | verbs: the port and the queue pair for datagrams |
 /// | the rest | tcp: the port, and the hosts |
@@ -46,17 +47,17 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents<'a> {
     /// The worker's name.
-    pub name: [u8; 8],
+    pub name: Name,
     sections: [Option<&'a [u8]>; 3],
 }
 
-/// The version of addresses, and of what workers say to each other over any network. Every change
-/// of either increases it.
-const VERSION: u8 = 2;
-/// The upper five bits of the first byte of an address of version 0.
-const FORMAT: u8 = 0b1100_0000;
+/// A worker's name.
+pub type Name = [u8; 7];
+
+/// The upper five bits of the first byte of an address.
+const FORMAT: u8 = 0b1101_1000;
 const NETWORKS: u8 = 0b111;
-/// Version and networks, and the name.
+/// Format and networks, the release, and the name.
 const FIXED: usize = 9;
 
 impl<'a> Contents<'a> {
@@ -67,7 +68,7 @@ impl<'a> Contents<'a> {
     pub const ROOM: usize = Address::MAX - FIXED - 1;
 
     /// The contents of the address of a worker that is on no network yet.
-    pub fn new(name: [u8; 8]) -> Self {
+    pub fn new(name: Name) -> Self {
         Contents { name, sections: [None; 3] }
     }
 
@@ -82,15 +83,17 @@ impl<'a> Contents<'a> {
     /// The contents of an address. Its sender isn't trusted.
     ///
     /// # Errors
-    /// [`DeviceError::BadAddress`] if it isn't an address of this version.
+    /// [`DeviceError::BadAddress`] if it isn't the address of a worker;
+    /// [`DeviceError::OtherRelease`] if its worker is of another release.
     pub fn of(address: &'a Address) -> Result<Self, DeviceError> {
         let bad = |why| DeviceError::BadAddress { why };
         let bytes = address.as_bytes();
-        let name = bytes.get(1..FIXED).and_then(|name| name.try_into().ok());
+        let name = bytes.get(2..FIXED).and_then(|name| name.try_into().ok());
         let name = name.ok_or(bad("it is too short to be a worker's"))?;
-        if bytes[0] & !NETWORKS != FORMAT | VERSION << 3 {
-            return Err(bad("it is of another version, of another kind of device, or no address"));
+        if bytes[0] & !NETWORKS != FORMAT {
+            return Err(bad("it is of another kind of device, or no address"));
         }
+        Release::check(bytes[1])?;
         let networks = Networks(bytes[0] & NETWORKS);
         let mut contents = Contents::new(name);
         let mut rest = &bytes[FIXED..];
@@ -111,7 +114,7 @@ impl<'a> Contents<'a> {
     /// # Errors
     /// [`DeviceError::BadAddress`] if it is longer than an address can be.
     pub fn address(&self) -> Result<Address, DeviceError> {
-        let mut bytes = vec![FORMAT | VERSION << 3 | self.networks().0];
+        let mut bytes = vec![FORMAT | self.networks().0, Release::OWN.byte()];
         bytes.extend_from_slice(&self.name);
         bytes.extend(self.sections.iter().flatten().copied().flatten());
         let why = "it is longer than an address can be";
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NAME: [u8; 8] = *b"a worker";
+    const NAME: Name = *b"workers";
 
     /// An address on shared memory if it has a place, and on some networks.
     fn address(place: Option<u8>, networks: &[Network]) -> Address {
@@ -319,7 +322,8 @@ mod tests {
             Contents::of(&Address::from_bytes(&bytes).unwrap()).is_err()
         };
         assert!(!refused(&|_| ()));
-        assert!(refused(&|bytes| bytes[0] += 8), "another version");
+        assert!(refused(&|bytes| bytes[0] += 8), "another format");
+        assert!(refused(&|bytes| bytes[1] += 1), "another release");
         assert!(refused(&|bytes| bytes[0] ^= 0x80), "no address");
         assert!(refused(&|bytes| bytes[0] &= !NETWORKS), "without a network");
         assert!(refused(&|bytes| bytes.truncate(5)), "without a name");
@@ -331,7 +335,7 @@ mod tests {
         #[test]
         fn any_bytes_are_an_address_or_refused(bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
             let mut bytes = bytes;
-            for first in [bytes[0], FORMAT | VERSION << 3 | bytes[0] & NETWORKS] {
+            for first in [bytes[0], FORMAT | bytes[0] & NETWORKS] {
                 bytes[0] = first;
                 let address = Address::from_bytes(&bytes).unwrap();
                 if let Ok(contents) = Contents::of(&address) {

@@ -19,8 +19,8 @@ use std::os::fd::BorrowedFd;
 use crate::network::{Network, Networks};
 use crate::slab::Key;
 use crate::{
-    Address, Buffer, Bytes, DownReason, Flush, PeerId, RawMemory, Registered, Shortage, TagEvent,
-    TagList,
+    Address, Buffer, Bytes, DownReason, Flush, OtherRelease, PeerId, RawMemory, Registered,
+    Shortage, TagEvent, TagList,
 };
 
 /// The limits of a device.
@@ -213,6 +213,9 @@ pub enum DeviceError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The other worker is of another minor version of tagmatch.
+    #[error(transparent)]
+    OtherRelease(#[from] OtherRelease),
     /// The two workers have no network in common. Shared memory is one for workers of one machine,
     /// user and network namespace.
     #[error("there is no way to it: this worker is on {own}, that one on {peer}{}", not_by_shm(*own, *peer))]

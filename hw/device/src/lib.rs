@@ -1,5 +1,7 @@
 //! The traits of tagmatch's devices, and the values that devices and the protocol exchange.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! A device carries bytes from one worker to another. It does not know tags, credits or protocols.
 //! A [`Device`] sends ordered messages, reads exposed memory of a peer, and reports when a peer is
 //! connected and when it is down. The protocol above it (`tagmatch-fallback`) gives the messages
@@ -44,8 +46,10 @@ mod peer;
 mod peer_table;
 mod read_message;
 mod registered;
+mod release;
 mod resize;
 mod room;
+mod settings;
 mod shortage;
 pub mod slab;
 mod slices;
@@ -77,6 +81,7 @@ pub use peer::PeerId;
 pub use peer_table::{PeerState, PeerTable};
 pub use read_message::ReadMessage;
 pub use registered::{RawMemory, Registered};
+pub use release::{OtherRelease, Release};
 pub use room::Room;
 pub use shortage::{Shortage, errno_text};
 pub use tags::{TagAdd, TagCaps, TagEvent, TagHandle, TagList, TagMatching, TagRefused};

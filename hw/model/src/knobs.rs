@@ -30,13 +30,15 @@ pub enum KnobError {
 macro_rules! knobs {
     (
         $(#[$about:meta])*
-        $seen:vis struct Knobs {
-            $($(#[doc = $line:literal])* $field_seen:vis $field:ident: $kind:ty,)*
+        pub struct Knobs {
+            $($(#[doc = $line:literal])* pub $field:ident: $kind:ty,)*
         }
     ) => {
-        $(#[$about])*
-        $seen struct Knobs {
-            $($(#[doc = $line])* $field_seen $field: $kind,)*
+        tagmatch_device::settings! {
+            $(#[$about])*
+            pub struct Knobs {
+                $($(#[doc = $line])* pub $field: $kind,)*
+            }
         }
 
         impl Knobs {
@@ -91,74 +93,77 @@ fn plain(documentation: &str) -> String {
 }
 
 knobs! {
-/// The behaviour of the NIC where hardware may choose; every choice is drawn from the seed. The
-/// default is the simplest NIC: no delays, no failures.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Knobs {
-    /// The delay before an operation is executed. Operations keep their order. Default: none.
-    pub operation: Delay,
-    /// The delay before the completion of an operation is visible. They keep their order. Default:
-    /// none.
-    pub answer: Delay,
-    /// Whether a `TM_DEL` becomes visible before every match and message that the NIC decides
-    /// later. No document promises this. If `false`, a driver that cancels must conclude from the
-    /// match of a later entry that an earlier one, which would have matched as well, is deleted.
-    /// Default: `false`.
-    pub deletes_in_order: bool,
-    /// The delay before the completion of a match or of an ordinary buffer is visible. They keep
-    /// their order. Default: none.
-    pub receive: Delay,
-    /// The delay before the data completion of a match is visible, once the data is there. These
-    /// completions have no order. Default: none.
-    pub data: Delay,
-    /// The delay before a READ starts. Default: none.
-    pub read: Delay,
-    /// The delay between the end of a READ and its FIN. Default: none.
-    pub fin: Delay,
-    /// What a count of an operation that agrees with the NIC's does to entries that missed their
-    /// phase: all become active, none, or the seed chooses ([`Wake`]). Default: always.
-    pub wake: Wake,
-    /// The first value of both counts of unexpected messages; 0 on hardware. With a value close to
-    /// 2^16 they wrap early. Default: 0.
-    pub first_count: u16,
-    /// How far the NIC's count may be ahead of the last count from software before that is a
-    /// [`Fault`](crate::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: 0x3fff.
-    pub sync_limit: u16,
-    /// The probability of `SYNC_REQ` on a completion that needs none; mlx5 does this. Default:
-    /// never.
-    pub spurious_sync_request: Chance,
-    /// The probability that a needed `SYNC_REQ` is missing; mlx5 does this as well. Default: never.
-    pub missing_sync_request: Chance,
-    /// Bytes in a packet, header included (the path MTU). Default: 4096.
-    pub packet_bytes: u64,
-    /// Which matched eager messages have two completions: those longer than a packet, all, or
-    /// none. Default: packet.
-    pub eager_in_two: InTwo,
-    /// Whether a message that matches is accepted although there is no ordinary buffer. Default:
-    /// `false`.
-    pub matches_without_buffers: bool,
-    /// Whether the data of a rendezvous completes before its FIN is sent; otherwise, after it.
-    /// Default: `false`.
-    pub data_before_fin: bool,
-    /// Whether `SYNC_REQ` tells how the counts are when the host takes the completion of an add or
-    /// a delete; otherwise, when the NIC executed the operation. Default: `false`.
-    pub counts_at_answer: bool,
-    /// Whether a rendezvous of length zero is READ. Default: `false`.
-    pub reads_nothing: bool,
-    /// The probability that an incomplete rendezvous has two completions, not one. Default: never.
-    pub incomplete_in_two: Chance,
-    /// The probability that a FIN is a TMH alone; otherwise it is TMH and RVH.
-    /// rdma-core's page on tag matching says both. Default: never.
-    pub short_fin: Chance,
-    /// The number of ordinary buffers that must have been posted at one time before the NIC accepts
-    /// messages, 0 to 65536. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of UCX).
-    pub buffers_min: u32,
-    /// The probability that a READ fails, and with it its queue pair. Default: never.
-    pub read_failure: Chance,
-    /// The probability that a queue pair fails at a message: half of the time before the message,
-    /// otherwise after it. Default: never.
-    pub queue_pair_error: Chance,
-}
+    /// The behaviour of the NIC where hardware may choose; every choice is drawn from the seed. The
+    /// default is the simplest NIC: no delays, no failures.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Knobs {
+        /// The delay before an operation is executed. Operations keep their order. Default: none.
+        pub operation: Delay,
+        /// The delay before the completion of an operation is visible. They keep their order.
+        /// Default: none.
+        pub answer: Delay,
+        /// Whether a `TM_DEL` becomes visible before every match and message that the NIC decides
+        /// later. No document promises this. If `false`, a driver that cancels must conclude from
+        /// the match of a later entry that an earlier one, which would have matched as well, is
+        /// deleted. Default: `false`.
+        pub deletes_in_order: bool,
+        /// The delay before the completion of a match or of an ordinary buffer is visible. They
+        /// keep their order. Default: none.
+        pub receive: Delay,
+        /// The delay before the data completion of a match is visible, once the data is there.
+        /// These completions have no order. Default: none.
+        pub data: Delay,
+        /// The delay before a READ starts. Default: none.
+        pub read: Delay,
+        /// The delay between the end of a READ and its FIN. Default: none.
+        pub fin: Delay,
+        /// What a count of an operation that agrees with the NIC's does to entries that missed
+        /// their phase: all become active, none, or the seed chooses ([`Wake`]). Default: always.
+        pub wake: Wake,
+        /// The first value of both counts of unexpected messages; 0 on hardware. With a value close
+        /// to 2^16 they wrap early. Default: 0.
+        pub first_count: u16,
+        /// How far the NIC's count may be ahead of the last count from software before that is a
+        /// [`Fault`](crate::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: 0x3fff.
+        pub sync_limit: u16,
+        /// The probability of `SYNC_REQ` on a completion that needs none; mlx5 does this. Default:
+        /// never.
+        pub spurious_sync_request: Chance,
+        /// The probability that a needed `SYNC_REQ` is missing; mlx5 does this as well. Default:
+        /// never.
+        pub missing_sync_request: Chance,
+        /// Bytes in a packet, header included (the path MTU). Default: 4096.
+        pub packet_bytes: u64,
+        /// Which matched eager messages have two completions: those longer than a packet, all, or
+        /// none. Default: packet.
+        pub eager_in_two: InTwo,
+        /// Whether a message that matches is accepted although there is no ordinary buffer.
+        /// Default: `false`.
+        pub matches_without_buffers: bool,
+        /// Whether the data of a rendezvous completes before its FIN is sent; otherwise, after it.
+        /// Default: `false`.
+        pub data_before_fin: bool,
+        /// Whether `SYNC_REQ` tells how the counts are when the host takes the completion of an add
+        /// or a delete; otherwise, when the NIC executed the operation. Default: `false`.
+        pub counts_at_answer: bool,
+        /// Whether a rendezvous of length zero is READ. Default: `false`.
+        pub reads_nothing: bool,
+        /// The probability that an incomplete rendezvous has two completions, not one. Default:
+        /// never.
+        pub incomplete_in_two: Chance,
+        /// The probability that a FIN is a TMH alone; otherwise it is TMH and RVH. rdma-core's page
+        /// on tag matching says both. Default: never.
+        pub short_fin: Chance,
+        /// The number of ordinary buffers that must have been posted at one time before the NIC
+        /// accepts messages, 0 to 65536. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of
+        /// UCX).
+        pub buffers_min: u32,
+        /// The probability that a READ fails, and with it its queue pair. Default: never.
+        pub read_failure: Chance,
+        /// The probability that a queue pair fails at a message: half of the time before the
+        /// message, otherwise after it. Default: never.
+        pub queue_pair_error: Chance,
+    }
 }
 
 /// The largest safe distance of the two counts, `MLX5_TM_MAX_SYNC_DIFF` of rdma-core's mlx5.
@@ -238,23 +243,26 @@ impl Knobs {
     }
 }
 
-/// Settings of the NIC.
-///
-/// Fields may be added: end the expression with `..ModelConfig::default()`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelConfig {
-    /// Entries in the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.
-    pub slots: u32,
-    /// Places in the command queue (`max_ops`), 1 to 65536. UCX uses two for each entry, and two
-    /// more. Default: 256.
-    pub operations: u32,
-    /// Ordinary buffers of [`Model`](crate::Model), [`Knobs::buffers_min`] to 65536. The host of a
-    /// bare [`Nic`](crate::Nic) posts its own. Default: 64.
-    pub buffers: u32,
-    /// The seed of all random choices; any number. Default: 0.
-    pub seed: u64,
-    /// The behaviour of the NIC. Default: no delays, no failures.
-    pub knobs: Knobs,
+tagmatch_device::settings! {
+    /// Settings of the NIC.
+    ///
+    /// Fields may be added: begin with `ModelConfig::default()`, and set fields by the methods
+    /// named after them.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ModelConfig {
+        /// Entries in the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.
+        pub slots: u32,
+        /// Places in the command queue (`max_ops`), 1 to 65536. UCX uses two for each entry, and
+        /// two more. Default: 256.
+        pub operations: u32,
+        /// Ordinary buffers of [`Model`](crate::Model), [`Knobs::buffers_min`] to 65536. The host
+        /// of a bare [`Nic`](crate::Nic) posts its own. Default: 64.
+        pub buffers: u32,
+        /// The seed of all random choices; any number. Default: 0.
+        pub seed: u64,
+        /// The behaviour of the NIC. Default: no delays, no failures.
+        pub knobs: Knobs,
+    }
 }
 
 impl Default for ModelConfig {

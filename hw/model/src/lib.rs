@@ -1,5 +1,7 @@
 //! A tag-matching NIC as a pure state machine, and a device that adds one to any other device.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `nic` | the NIC and its driver: operations, time, completions |

@@ -58,7 +58,7 @@ fn ctx(tag: u32) -> u32 {
 #[test]
 fn an_eager_message_lands_in_the_buffer_of_its_entry() {
     for packet_bytes in [64, 4096] {
-        let mut model = model(Knobs { packet_bytes, ..Knobs::default() });
+        let mut model = model(Knobs::default().packet_bytes(packet_bytes));
         add(&mut model, 70, 5, 0);
         push_event(&mut model, DeviceEvent::Message(A, eager(5, &[3; ROOM]), Some(9)));
         let seen = settle(&mut model);
@@ -135,7 +135,7 @@ fn unusable_buffers_are_returned() {
 
 #[test]
 fn full_lists_and_queues_refuse() {
-    let mut model = with(&ModelConfig { slots: 1, operations: 2, ..ModelConfig::default() });
+    let mut model = with(&ModelConfig::default().slots(1).operations(2));
     let caps = model.tags().unwrap().caps();
     assert_eq!((caps.slots, caps.operations, caps.first_count), (1, 2, 0));
     let handle = add(&mut model, 1, 1, 0);
@@ -167,7 +167,7 @@ fn a_delete_is_lost_to_a_match_until_its_last_event_was_taken() {
 fn an_entry_that_missed_its_phase_is_deleted_with_its_buffer() {
     let slow = Delay { chance: Chance::ALWAYS, ticks_max: 9 };
     for (operation, answer) in [(Delay::NONE, slow), (slow, Delay::NONE), (slow, slow)] {
-        let mut model = model(Knobs { operation, answer, ..Knobs::default() });
+        let mut model = model(Knobs::default().operation(operation).answer(answer));
         message(&mut model, 1, eager(5, b"early"));
         assert_eq!(list(&[poll(&mut model).unwrap()]), ["message 1 true"]);
         // The entry is added before software has counted the message.
@@ -187,7 +187,7 @@ fn an_entry_that_missed_its_phase_is_deleted_with_its_buffer() {
 #[test]
 fn a_buffer_can_be_reclaimed_while_its_delete_waits_for_its_answer() {
     let answer = Delay { chance: Chance::ALWAYS, ticks_max: 50 };
-    let mut model = model(Knobs { answer, ..Knobs::default() });
+    let mut model = model(Knobs::default().answer(answer));
     let handle = add(&mut model, 1, 5, 0);
     model.tags().unwrap().delete(handle, true, 0).unwrap();
     assert!(model.tags().unwrap().reclaim(handle).is_some());
@@ -249,7 +249,7 @@ fn a_failed_read_ends_the_peer_and_no_other() {
 #[test]
 fn messages_that_arrived_whole_survive_the_end_of_their_peer() {
     let slow = Delay { chance: Chance::ALWAYS, ticks_max: 20 };
-    let knobs = Knobs { receive: slow, data: slow, packet_bytes: 64, ..Knobs::default() };
+    let knobs = Knobs::default().receive(slow).data(slow).packet_bytes(64);
     let mut model = model(knobs);
     model.inner_mut().reads_end = None;
     for entry in 1..=3 {
@@ -299,8 +299,8 @@ fn a_message_longer_than_announced_ends_its_peer() {
 #[test]
 fn pending_completions_are_work_and_messages_wait_for_buffers() {
     let receive = Delay { chance: Chance::ALWAYS, ticks_max: 100 };
-    let knobs = Knobs { receive, ..Knobs::default() };
-    let mut model = with(&ModelConfig { buffers: 33, knobs, ..ModelConfig::default() });
+    let knobs = Knobs::default().receive(receive);
+    let mut model = with(&ModelConfig::default().buffers(33).knobs(knobs));
     for n in 0..100u8 {
         message(&mut model, 1, eager(7, &[n]));
     }
@@ -319,7 +319,7 @@ fn pending_completions_are_work_and_messages_wait_for_buffers() {
 
 #[test]
 fn settings_are_checked() {
-    let config = ModelConfig { slots: 0, ..ModelConfig::default() };
+    let config = ModelConfig::default().slots(0);
     let shm = Shm::new(ShmConfig::default()).unwrap();
     let error = Model::new(shm, &config).unwrap_err();
     assert_eq!(error.to_string(), "slots = 0 is out of range: 1 to 65535");
@@ -382,13 +382,11 @@ fn on_shared_memory_messages_and_rendezvous_land() {
 #[test]
 fn spontaneous_failures_end_each_match_once() {
     for seed in 0..200 {
-        let knobs = Knobs {
-            queue_pair_error: Chance::percent(10),
-            read_failure: Chance::percent(10),
-            ..Knobs::random(seed)
-        };
+        let knobs = Knobs::random(seed)
+            .queue_pair_error(Chance::percent(10))
+            .read_failure(Chance::percent(10));
         let first = knobs.first_count;
-        let mut model: Model<Script> = with(&ModelConfig { seed, knobs, ..ModelConfig::default() });
+        let mut model: Model<Script> = with(&ModelConfig::default().seed(seed).knobs(knobs));
         for entry in 0..60 {
             add(&mut model, entry, 5, first);
         }

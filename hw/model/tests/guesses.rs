@@ -16,7 +16,7 @@ fn eager_messages_have_one_completion_or_two_as_set() {
         (InTwo::Always, 1, 2),
         (InTwo::Never, 500, 1),
     ] {
-        let mut host = with(Knobs { packet_bytes: 64, eager_in_two, ..Knobs::default() });
+        let mut host = with(Knobs::default().packet_bytes(64).eager_in_two(eager_in_two));
         host.add(1, 5, 0);
         assert!(matches!(host.eager(2, 5, &vec![7; payload]), Verdict::Payload { .. }));
         let seen = host.completions();
@@ -29,8 +29,8 @@ fn eager_messages_have_one_completion_or_two_as_set() {
 
 /// A host whose ordinary buffers are used up, with one entry for each of the tags 0 to 2.
 fn host_without_buffers(matches_without_buffers: bool) -> Host {
-    let knobs = Knobs { matches_without_buffers, buffers_min: 1, ..Knobs::default() };
-    let config = ModelConfig { knobs, ..ModelConfig::default() };
+    let knobs = Knobs::default().matches_without_buffers(matches_without_buffers).buffers_min(1);
+    let config = ModelConfig::default().knobs(knobs);
     let mut host = Host::new(&config);
     host.nic = Nic::new(&config).unwrap();
     for tag in 0..3 {
@@ -58,7 +58,7 @@ fn a_message_that_matches_waits_for_a_buffer_as_set() {
 #[test]
 fn the_data_of_a_rendezvous_completes_before_its_fin_as_set() {
     for data_before_fin in [false, true] {
-        let mut host = with(Knobs { data_before_fin, ..Knobs::default() });
+        let mut host = with(Knobs::default().data_before_fin(data_before_fin));
         let handle = host.add(1, 5, 0);
         host.arrive(4, &rendezvous(5, 0, 8), None);
         assert!(matches!(host.nic.next_work(), Some(Work::Read { .. })));
@@ -79,7 +79,7 @@ fn the_data_of_a_rendezvous_completes_before_its_fin_as_set() {
 #[test]
 fn counts_are_compared_at_the_operation_or_at_its_answer_as_set() {
     for counts_at_answer in [false, true] {
-        let mut host = with(Knobs { counts_at_answer, ..Knobs::default() });
+        let mut host = with(Knobs::default().counts_at_answer(counts_at_answer));
         host.add(1, 5, 0);
         host.eager(4, 6, b"");
         let added = host.nic.poll().unwrap();
@@ -91,7 +91,7 @@ fn counts_are_compared_at_the_operation_or_at_its_answer_as_set() {
 #[test]
 fn a_rendezvous_of_length_zero_is_read_as_set() {
     for reads_nothing in [false, true] {
-        let mut host = with(Knobs { reads_nothing, ..Knobs::default() });
+        let mut host = with(Knobs::default().reads_nothing(reads_nothing));
         host.add(1, 5, 0);
         host.arrive(4, &rendezvous(5, 0, 0), None);
         assert_eq!(matches!(host.nic.next_work(), Some(Work::Read { .. })), reads_nothing);

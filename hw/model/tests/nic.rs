@@ -48,7 +48,7 @@ fn an_eager_message_of_one_packet_has_one_completion() {
 #[test]
 fn a_longer_eager_message_has_two_and_its_data_may_be_out_of_order() {
     let data = Delay { chance: Chance::ALWAYS, ticks_max: 50 };
-    let knobs = Knobs { packet_bytes: 64, data, ..Knobs::default() };
+    let knobs = Knobs::default().packet_bytes(64).data(data);
     let mut host = with(knobs);
     for wr_id in 0..8 {
         host.add(wr_id, wr_id, 0);
@@ -74,7 +74,7 @@ fn a_longer_eager_message_has_two_and_its_data_may_be_out_of_order() {
 fn a_rendezvous_is_read_and_gets_its_fin() {
     for short in [false, true] {
         let short_fin = if short { Chance::ALWAYS } else { Chance::NEVER };
-        let mut host = with(Knobs { short_fin, ..Knobs::default() });
+        let mut host = with(Knobs::default().short_fin(short_fin));
         host.add(1, 5, 0);
         let request = rendezvous(5, 1 << 40, 1000);
         // The sender may put data of its own behind the headers.
@@ -97,7 +97,7 @@ fn a_rendezvous_is_read_and_gets_its_fin() {
 
 #[test]
 fn a_rendezvous_of_length_zero_gets_its_fin_without_a_read() {
-    let mut host = with(Knobs { read_failure: Chance::ALWAYS, ..Knobs::default() });
+    let mut host = with(Knobs::default().read_failure(Chance::ALWAYS));
     host.add(1, 5, 0);
     assert_eq!(host.arrive(4, &rendezvous(5, 0, 0), None), Verdict::Rendezvous);
     assert_eq!(received(host.completions()).len(), 2);
@@ -109,7 +109,7 @@ fn a_rendezvous_that_does_not_fit_leaves_its_headers() {
     for (incomplete_in_two, expected) in
         [(Chance::NEVER, vec![MATCH | DATA]), (Chance::ALWAYS, vec![MATCH, DATA])]
     {
-        let mut host = with(Knobs { incomplete_in_two, ..Knobs::default() });
+        let mut host = with(Knobs::default().incomplete_in_two(incomplete_in_two));
         host.add(1, 5, 0);
         let request = rendezvous(5, 99, 1025);
         assert!(matches!(host.arrive(4, &request, None), Verdict::Headers { recv_wr_id: 1, .. }));
@@ -125,7 +125,7 @@ fn a_rendezvous_that_does_not_fit_leaves_its_headers() {
 
 #[test]
 fn messages_without_a_match_take_ordinary_buffers_and_only_tags_count() {
-    let mut host = with(Knobs { first_count: u16::MAX, ..Knobs::default() });
+    let mut host = with(Knobs::default().first_count(u16::MAX));
     host.eager(1, 5, b"x");
     assert_eq!(host.arrive(1, &[0], Some(2)), Verdict::Ordinary { wr_id: 1 });
     let fin = Tmh { opcode: tagmatch_device::tm::Opcode::Fin, app_ctx: 1, tag: 1 }.emit();
@@ -145,7 +145,7 @@ fn messages_without_a_match_take_ordinary_buffers_and_only_tags_count() {
 
 #[test]
 fn an_entry_out_of_phase_is_inactive_while_older_ones_match() {
-    let mut host = with(Knobs { wake: tagmatch_model::Wake::Never, ..Knobs::default() });
+    let mut host = with(Knobs::default().wake(tagmatch_model::Wake::Never));
     host.add(1, 1, 0);
     host.eager(1, 5, b"unexpected");
     host.add(2, 2, 0);
@@ -210,8 +210,9 @@ fn a_delete_completes_late_or_in_order() {
     let mut late = 0;
     for seed in 0..20 {
         for deletes_in_order in [false, true] {
-            let knobs = Knobs { answer: slow, receive: slow, deletes_in_order, ..Knobs::default() };
-            let mut host = Host::new(&ModelConfig { seed, knobs, ..ModelConfig::default() });
+            let knobs =
+                Knobs::default().answer(slow).receive(slow).deletes_in_order(deletes_in_order);
+            let mut host = Host::new(&ModelConfig::default().seed(seed).knobs(knobs));
             let first = host.add(1, 1, 0);
             host.add(2, 1, 0);
             host.eager(1, 7, b"before");
@@ -257,7 +258,7 @@ fn handles_that_have_ended_are_refused() {
 
 #[test]
 fn a_slot_is_free_after_its_last_completion() {
-    let config = ModelConfig { slots: 1, ..ModelConfig::default() };
+    let config = ModelConfig::default().slots(1);
     let mut host = Host::new(&config);
     let full = Err(PostError::ListFull);
     let first = host.add(1, 1, 0);
@@ -282,7 +283,7 @@ fn a_slot_is_free_after_its_last_completion() {
 
 #[test]
 fn operations_keep_their_places_until_a_later_completion_is_polled() {
-    let config = ModelConfig { operations: 3, ..ModelConfig::default() };
+    let config = ModelConfig::default().operations(3);
     let mut host = Host::new(&config);
     host.sync(false, 0).unwrap();
     host.sync(false, 0).unwrap();
@@ -336,7 +337,7 @@ fn no_message_is_accepted_without_enough_ordinary_buffers() {
 
 #[test]
 fn a_queue_pair_that_fails_ends_only_its_own_matches() {
-    let mut host = with(Knobs { packet_bytes: 64, ..Knobs::default() });
+    let mut host = with(Knobs::default().packet_bytes(64));
     for wr_id in 1..=3 {
         host.add(wr_id, wr_id, 0);
     }
@@ -388,7 +389,7 @@ fn unfetched_work_ends_with_its_queue_pair() {
 fn waiting_transfers_end_with_their_queue_pair() {
     let late = Delay { chance: Chance::ALWAYS, ticks_max: 1000 };
     for (read, fin) in [(late, Delay::NONE), (Delay::NONE, late)] {
-        let mut host = with(Knobs { read, fin, ..Knobs::default() });
+        let mut host = with(Knobs::default().read(read).fin(fin));
         for wr_id in 1..=5 {
             host.add(wr_id, wr_id, 0);
             let from = if wr_id == 5 { 6 } else { 4 };
@@ -434,7 +435,7 @@ fn buffers_too_short_are_faults() {
 
 #[test]
 fn impossible_counts_are_faults() {
-    let mut host = with(Knobs { sync_limit: 3, ..Knobs::default() });
+    let mut host = with(Knobs::default().sync_limit(3));
     host.eager(1, 1, b"");
     // The NIC has counted the message, but the host has not polled it.
     host.sync(true, 1).unwrap();
@@ -457,8 +458,7 @@ fn impossible_counts_are_faults() {
 #[test]
 fn sync_requests_may_be_spurious_or_missing() {
     let always = Chance::ALWAYS;
-    let knobs =
-        Knobs { spurious_sync_request: always, missing_sync_request: always, ..Knobs::default() };
+    let knobs = Knobs::default().spurious_sync_request(always).missing_sync_request(always);
     let mut host = with(knobs);
     host.add(1, 1, 0);
     host.eager(1, 5, b"");

@@ -80,9 +80,9 @@ impl Reference {
         let knobs = Knobs::random(seed);
         let wake = if seed.is_multiple_of(2) { Wake::Always } else { Wake::Never };
         // Operations are executed at once: with a delay, the test could not know when.
-        let knobs = Knobs { operation: Delay::NONE, wake, ..knobs };
+        let knobs = knobs.operation(Delay::NONE).wake(wake);
         let first = knobs.first_count;
-        let config = ModelConfig { slots: 8, operations: 12, seed, knobs, ..Default::default() };
+        let config = ModelConfig::default().slots(8).operations(12).seed(seed).knobs(knobs);
         Reference {
             host: Host::new(&config),
             list: Vec::new(),
@@ -330,7 +330,7 @@ impl Driver {
     fn new(seed: u64, slots: u32) -> Self {
         let knobs = Knobs::random(seed);
         let finished = knobs.first_count;
-        let config = ModelConfig { slots, operations: 64, seed, knobs, ..Default::default() };
+        let config = ModelConfig::default().slots(slots).operations(64).seed(seed).knobs(knobs);
         Driver {
             host: Host::new(&config),
             finished,
@@ -503,7 +503,7 @@ impl Driver {
 fn an_add_completes_after_the_messages_counted_before_it() {
     // Operations complete at once, messages late: without the rule, the add would complete first.
     let receive = Delay { chance: Chance::ALWAYS, ticks_max: 9 };
-    let mut host = host::with(Knobs { receive, ..Knobs::default() });
+    let mut host = host::with(Knobs::default().receive(receive));
     host.eager(1, 5, b"");
     host.add(1, 1, 0);
     let opcodes: Vec<_> = host.completions().iter().map(|c| c.opcode).collect();

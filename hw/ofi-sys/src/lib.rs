@@ -1,5 +1,7 @@
 //! The binary interface of [libfabric], for Rust: types written by hand, nothing linked.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! libfabric is mostly an agreement about memory: the public calls are inline functions of its
 //! headers, which call through tables of function pointers that a provider fills. So a provider
 //! needs these tables, and no function of the library. A program that uses a provider needs six

@@ -1,5 +1,7 @@
 //! The libfabric device: a provider of libfabric matches tags by itself.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! libfabric is loaded when the first device is made, 1.17 to 2.x; nothing is linked. It is the way
 //! to HPE Slingshot (`cxi`), whose NIC matches tags in hardware, to Omni-Path, AWS's EFA, and the
 //! networks to come. **Never seen here: `cxi`, `opx`, `psm2`, `psm3`, `efa` and Ultra Ethernet's

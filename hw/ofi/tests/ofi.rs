@@ -25,7 +25,7 @@ struct Providers;
 
 fn config(provider: &str) -> OfiConfig {
     let listen = vec![loopback_of(provider)];
-    OfiConfig { provider: Some(provider.into()), listen, ..OfiConfig::default() }
+    OfiConfig::default().provider(Some(provider.into())).listen(listen)
 }
 
 impl Fixture for Providers {
@@ -58,7 +58,8 @@ impl Fixture for Providers {
     fn make(way: &str, settings: Settings) -> Ofi {
         let Settings { layout: [used, source], secret, connect_timeout } = settings;
         let secret = secret.map(|byte| Secret::from_bytes(&[byte; 16]).unwrap());
-        Ofi::new(OfiConfig { used, source, secret, connect_timeout, ..config(way) }).unwrap()
+        let config = config(way).used(used).source(source).secret(secret);
+        Ofi::new(config.connect_timeout(connect_timeout)).unwrap()
     }
 
     fn lend(memory: &mut [u8]) -> Buffer {

@@ -1,5 +1,7 @@
 //! The system calls that tagmatch's devices share, each behind a safe function.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! This crate doesn't know the devices: it has no peers, rings or protocols. No call blocks, except
 //! [`sleep::sleep_until_readable`], [`process::read_memory`] where the other process withholds
 //! pages, and [`notice`] for a moment.

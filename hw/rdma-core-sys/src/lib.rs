@@ -1,5 +1,7 @@
 //! libibverbs of [rdma-core], for Rust: types written by hand, functions loaded at run time.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! A program with this crate starts on a machine that has no rdma-core at all: [`Verbs::get`] loads
 //! `libibverbs.so.1` when it is first called, or says why it can't. Nothing is linked, generated or
 //! compiled from C.

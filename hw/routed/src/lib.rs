@@ -1,6 +1,8 @@
 //! Several devices as one: shared memory for the peers of this machine, and networks for all
 //! others.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! # How it works
 //! 1. **One route a pair.** Both workers choose the same network from both addresses
 //!    ([`route`](tagmatch_device::contents::route)), and use it for ever. So two messages of one

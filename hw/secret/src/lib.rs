@@ -1,5 +1,7 @@
 //! The secret that all workers of a job share.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `secret`, `error` | the type [`Secret`], and its errors |

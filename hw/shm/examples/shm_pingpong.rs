@@ -38,15 +38,13 @@ fn pin(processor: usize) {
 }
 
 fn config() -> ShmConfig {
-    ShmConfig {
-        membarrier: env::var_os("PINGPONG_FENCE").is_none(),
-        read: if env::var_os("PINGPONG_COPIED").is_some() {
+    ShmConfig::default().membarrier(env::var_os("PINGPONG_FENCE").is_none()).read(
+        if env::var_os("PINGPONG_COPIED").is_some() {
             ReadPolicy::Copied
         } else {
             ReadPolicy::Auto
         },
-        ..ShmConfig::default()
-    }
+    )
 }
 
 /// The other process, which is the first peer of this one.

@@ -42,76 +42,81 @@ pub enum SenderWrites {
     AllBuffers,
 }
 
-/// Settings of a [`Shm`](super::Shm). The defaults suit a machine with a process on each core.
-///
-/// Fields may be added: end the expression with `..ShmConfig::default()`.
-///
-/// ```
-/// # mod tagmatch { pub use tagmatch_shm as shm; }
-/// use tagmatch::shm::{Shm, ShmConfig};
-/// let shm = Shm::new(ShmConfig { ring_bytes: 1 << 20, ..ShmConfig::default() });
-/// assert!(shm.is_ok());
-/// ```
-#[derive(Clone, Debug)]
-pub struct ShmConfig {
-    /// Bytes for messages that a peer has under way to us: a power of two, 4 KiB to 256 MiB. A
-    /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. With a peer whose
-    /// setting is smaller, both rings have that size. Only what is used takes memory: a page for
-    /// both directions while a pair sends few and short messages, two more where both sides keep
-    /// up with each other. Memory that was not used for one or two times `sweep_interval` is given
-    /// back as both sides poll. Default: 256 KiB.
-    pub ring_bytes: u32,
-    /// Longest message that we receive, header included: 64 bytes to 128 less than half of
-    /// `ring_bytes`. Less from a peer whose `ring_bytes` allow less. Default: 16 KiB + 64.
-    pub message_max: u32,
-    /// Whether peers should send messages that are somewhat longer than `message_max` in fragments,
-    /// through the ring. Without it, this worker reads them out of the memory of the peers. Off for
-    /// a worker with a NIC's list, which fragments don't pass. Default: `true`.
-    pub fragments: bool,
-    /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
-    pub read: ReadPolicy,
-    /// Whether this worker copies a part of the long messages (64 KiB or more) that it sends into
-    /// the receiver's memory, while it polls. So both processors copy. A receiver that withholds
-    /// its memory (userfaultfd(2), FUSE) can make this process wait inside the kernel. Not where
-    /// the kernel forbids it, nor with [`ReadPolicy::Copied`]. Default: `true`.
-    pub sender_copies: bool,
-    /// Into which buffers of this worker senders may copy a part of the long messages that it
-    /// receives. Default: [`SenderWrites::OwnedBuffers`].
-    pub sender_writes: SenderWrites,
-    /// Whether processes of the same user may be allowed to read our memory, where Yama would allow
-    /// it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it and under
-    /// Yama's scope 1, reads are done by copying. Default: `true`.
-    pub allow_readers: bool,
-    /// How long to try to reach a peer whose socket can't be connected to, and how long a stranger
-    /// may take over its greeting. A peer that is there and doesn't look is waited for. Above zero,
-    /// up to one hour. Default: 10 s.
-    pub connect_timeout: Duration,
-    /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
-    pub peers_max: u32,
-    /// Most peers connected at a time that one other process has brought: 1 or more; default:
-    /// 1,024. So it takes several processes to use up all places. Peers that this worker has
-    /// connected to don't count.
-    pub process_peers_max: u32,
-    /// Most bytes of device memory, out of which large buffers come that this worker gives out
-    /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever
-    /// [`ShmConfig::read`] is. Only what was used takes memory, which is used again, and which
-    /// returns to the system with the worker and its buffers. All connected peers can read it at
-    /// any time. 0 for none, or from 1 MiB to 16 GiB. Default: 256 MiB.
+tagmatch_device::settings! {
+    /// Settings of a [`Shm`](super::Shm). The defaults suit a machine with a process on each core.
     ///
-    /// Peers' memory is mapped up to the same length. Address space is taken for each peer, and
-    /// memory only when it is read. Where the address space is limited (`ulimit -v`), and with
-    /// `vm.overcommit_memory=2`, there is no device memory. A process that locks its memory
-    /// (mlockall(2)) should set 0, since all of it would be taken at once. Core dumps leave it out.
-    pub device_memory_bytes: u64,
-    /// A peer, or another process of the same user, can clear the doorbell bit that says that a
-    /// ring has a message, and the word that says that this worker sleeps. So all rings are looked
-    /// at without their bits after this time at the latest, whether the worker polls or sleeps: no
-    /// message waits longer. A sleeping worker wakes for each such look. Above zero, up to one
-    /// hour. Default: 1 s.
-    pub sweep_interval: Duration,
-    /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
-    /// Default: `true`.
-    pub membarrier: bool,
+    /// Fields may be added: begin with `ShmConfig::default()`, and set fields by the methods named
+    /// after them.
+    ///
+    /// ```
+    /// # mod tagmatch { pub use tagmatch_shm as shm; }
+    /// use tagmatch::shm::{Shm, ShmConfig};
+    /// let shm = Shm::new(ShmConfig::default().ring_bytes(1 << 20));
+    /// assert!(shm.is_ok());
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct ShmConfig {
+        /// Bytes for messages that a peer has under way to us: a power of two, 4 KiB to 256 MiB. A
+        /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. With a peer
+        /// whose setting is smaller, both rings have that size. Only what is used takes memory: a
+        /// page for both directions while a pair sends few and short messages, two more where both
+        /// sides keep up with each other. Memory that was not used for one or two times
+        /// `sweep_interval` is given back as both sides poll. Default: 256 KiB.
+        pub ring_bytes: u32,
+        /// Longest message that we receive, header included: 64 bytes to 128 less than half of
+        /// `ring_bytes`. Less from a peer whose `ring_bytes` allow less. Default: 16 KiB + 64.
+        pub message_max: u32,
+        /// Whether peers should send messages that are somewhat longer than `message_max` in
+        /// fragments, through the ring. Without it, this worker reads them out of the memory of the
+        /// peers. Off for a worker with a NIC's list, which fragments don't pass. Default: `true`.
+        pub fragments: bool,
+        /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
+        pub read: ReadPolicy,
+        /// Whether this worker copies a part of the long messages (64 KiB or more) that it sends
+        /// into the receiver's memory, while it polls. So both processors copy. A receiver that
+        /// withholds its memory (userfaultfd(2), FUSE) can make this process wait inside the
+        /// kernel. Not where the kernel forbids it, nor with [`ReadPolicy::Copied`]. Default:
+        /// `true`.
+        pub sender_copies: bool,
+        /// Into which buffers of this worker senders may copy a part of the long messages that it
+        /// receives. Default: [`SenderWrites::OwnedBuffers`].
+        pub sender_writes: SenderWrites,
+        /// Whether processes of the same user may be allowed to read our memory, where Yama would
+        /// allow it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it
+        /// and under Yama's scope 1, reads are done by copying. Default: `true`.
+        pub allow_readers: bool,
+        /// How long to try to reach a peer whose socket can't be connected to, and how long a
+        /// stranger may take over its greeting. A peer that is there and doesn't look is waited
+        /// for. Above zero, up to one hour. Default: 10 s.
+        pub connect_timeout: Duration,
+        /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
+        pub peers_max: u32,
+        /// Most peers connected at a time that one other process has brought: 1 or more; default:
+        /// 1,024. So it takes several processes to use up all places. Peers that this worker has
+        /// connected to don't count.
+        pub process_peers_max: u32,
+        /// Most bytes of device memory, out of which large buffers come that this worker gives out
+        /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever
+        /// [`ShmConfig::read`] is. Only what was used takes memory, which is used again, and which
+        /// returns to the system with the worker and its buffers. All connected peers can read it
+        /// at any time. 0 for none, or from 1 MiB to 16 GiB. Default: 256 MiB.
+        ///
+        /// Peers' memory is mapped up to the same length. Address space is taken for each peer, and
+        /// memory only when it is read. Where the address space is limited (`ulimit -v`), and with
+        /// `vm.overcommit_memory=2`, there is no device memory. A process that locks its memory
+        /// (mlockall(2)) should set 0, since all of it would be taken at once. Core dumps leave it
+        /// out.
+        pub device_memory_bytes: u64,
+        /// A peer, or another process of the same user, can clear the doorbell bit that says that a
+        /// ring has a message, and the word that says that this worker sleeps. So all rings are
+        /// looked at without their bits after this time at the latest, whether the worker polls or
+        /// sleeps: no message waits longer. A sleeping worker wakes for each such look. Above zero,
+        /// up to one hour. Default: 1 s.
+        pub sweep_interval: Duration,
+        /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
+        /// Default: `true`.
+        pub membarrier: bool,
+    }
 }
 
 impl Default for ShmConfig {

@@ -1,5 +1,7 @@
 //! Shared memory: the device for workers on one machine.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `device` | the type [`Shm`]: its parts, and the calls of a device |

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use tagmatch_device::bytes::{array_at, u32_at};
-use tagmatch_device::contents::{Contents, Place};
+use tagmatch_device::contents::{Contents, Name, Place};
 use tagmatch_device::{Address, DeviceError, Network};
 use tagmatch_os::process::{Pid, own_uid};
 
@@ -24,7 +24,7 @@ use tagmatch_os::process::{Pid, own_uid};
 /// Numbers are little-endian. This part means nothing on another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmName {
-    socket: [u8; 8],
+    socket: Name,
     place: Place,
     process: u32,
 }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(ShmName::parse(&address).unwrap(), name);
         assert_eq!(name.place, ShmName::create().unwrap().place);
         assert!(name.is_own_process());
-        assert_eq!(name.socket_name().len(), "tagmatch-".len() + 16);
+        assert_eq!(name.socket_name().len(), "tagmatch-".len() + 14);
     }
 
     #[test]

@@ -25,12 +25,12 @@ impl Fixture for OnShm {
     }
 
     fn narrow(message_max: u32) -> Shm {
-        shm(ShmConfig { message_max, ..narrow() })
+        shm(narrow().message_max(message_max))
     }
 }
 
 fn narrow() -> ShmConfig {
-    ShmConfig { ring_bytes: 16 << 10, ..ShmConfig::default() }
+    ShmConfig::default().ring_bytes(16 << 10)
 }
 
 device_contract! { OnShm:
@@ -88,11 +88,11 @@ mod copied {
         fn usual() -> Shm {
             // No sweep finds what nobody was woken for.
             let (read, sweep_interval) = (ReadPolicy::Copied, Duration::from_secs(3600));
-            shm(ShmConfig { read, sweep_interval, membarrier: false, ..ShmConfig::default() })
+            shm(ShmConfig::default().read(read).sweep_interval(sweep_interval).membarrier(false))
         }
 
         fn narrow(message_max: u32) -> Shm {
-            shm(ShmConfig { membarrier: false, message_max, ..narrow() })
+            shm(narrow().membarrier(false).message_max(message_max))
         }
     }
 
@@ -127,7 +127,7 @@ mod copied_through_small_rings {
         }
 
         fn narrow(message_max: u32) -> Shm {
-            shm(ShmConfig { read: ReadPolicy::Copied, message_max, ..narrow() })
+            shm(narrow().read(ReadPolicy::Copied).message_max(message_max))
         }
     }
 
@@ -139,7 +139,7 @@ mod copied_through_small_rings {
 
 #[test]
 fn the_limit_on_peers_holds() {
-    let mut a = shm(ShmConfig { peers_max: 2, ..ShmConfig::default() });
+    let mut a = shm(ShmConfig::default().peers_max(2));
     let mut others: Vec<Shm> = (0..3).map(|_| shm(ShmConfig::default())).collect();
     connect(&mut a, &mut others[0]);
     let (_, second) = connect(&mut a, &mut others[1]);
@@ -163,7 +163,7 @@ fn the_limit_on_peers_holds() {
 fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
     let small = || {
         let read = ReadPolicy::Copied;
-        shm(ShmConfig { read, ring_bytes: 4096, message_max: 1024, ..narrow() })
+        shm(narrow().read(read).ring_bytes(4096).message_max(1024))
     };
     let (mut a, mut b) = (small(), small());
     let (to_b, to_a) = connect(&mut a, &mut b);

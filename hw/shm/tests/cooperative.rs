@@ -119,9 +119,9 @@ fn each_side_can_refuse() {
     let good = ShmConfig::default;
     let untouched = vec![0; PIECE];
     for (reader, sender) in [
-        (good(), ShmConfig { sender_copies: false, ..good() }),
-        (good(), ShmConfig { read: ReadPolicy::Copied, ..good() }),
-        (ShmConfig { sender_writes: SenderWrites::Nowhere, ..good() }, good()),
+        (good(), good().sender_copies(false)),
+        (good(), good().read(ReadPolicy::Copied)),
+        (good().sender_writes(SenderWrites::Nowhere), good()),
     ] {
         let mut pair = Pair::new(reader, sender);
         assert_eq!(pair.begin(Buffer::zeroed(LENGTH)), untouched);
@@ -135,7 +135,7 @@ fn memory_of_a_caller_is_written_only_where_that_is_allowed() {
     for (sender_writes, is_written) in
         [(SenderWrites::OwnedBuffers, false), (SenderWrites::AllBuffers, true)]
     {
-        let reader = ShmConfig { sender_writes, ..ShmConfig::default() };
+        let reader = ShmConfig::default().sender_writes(sender_writes);
         let mut pair = Pair::new(reader, ShmConfig::default());
         let mut memory = vec![0u8; LENGTH];
         let start = std::ptr::NonNull::from(&mut memory[..]).cast();
@@ -410,7 +410,7 @@ fn a_worker_that_is_dropped_leaves_the_buffer_to_the_sender() {
 
 #[test]
 fn a_worker_that_is_dropped_waits_for_the_sender_in_memory_of_a_caller() {
-    let config = ShmConfig { sender_writes: SenderWrites::AllBuffers, ..ShmConfig::default() };
+    let config = ShmConfig::default().sender_writes(SenderWrites::AllBuffers);
     let mut sender = HostileSender::of(config, 32);
     let mut memory = vec![7u8; LENGTH];
     let start = std::ptr::NonNull::from(&mut memory[..]).cast();
@@ -440,7 +440,7 @@ enum Receiver {
 /// Whether a worker writes where a receiver has it write. In a crowd, a thread watches the
 /// receiver's lifeline.
 fn writes_for_a_receiver(sender_copies: bool, receiver: Receiver, has_crowd: bool) -> bool {
-    let mut bystanders = Bystanders::new(ShmConfig { sender_copies, ..ShmConfig::default() });
+    let mut bystanders = Bystanders::new(ShmConfig::default().sender_copies(sender_copies));
     let nonce = [5, 5].map(AtomicU64::new);
     let nonce_address = nonce.as_ptr().expose_provenance() as u64;
     let greeting = hello(invented(&bystanders.victim.address(), 40));

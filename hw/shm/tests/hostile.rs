@@ -49,6 +49,9 @@ fn hellos_that_break_rules() {
     let mut elsewhere = good.address.as_bytes().to_vec();
     elsewhere[9] ^= 1;
     let elsewhere = Address::from_bytes(&elsewhere).unwrap();
+    let mut older = good.address.as_bytes().to_vec();
+    older[1] -= 1;
+    let older = Address::from_bytes(&older).unwrap();
     let packets: Vec<(Vec<u8>, Vec<i32>)> = vec![
         (vec![], vec![]),
         (b"garbage".to_vec(), vec![]),
@@ -69,6 +72,7 @@ fn hellos_that_break_rules() {
         (claims(bystanders.friend.address()), fds.to_vec()),
         (claims(foreign), fds.to_vec()),
         (claims(elsewhere), fds.to_vec()),
+        (claims(older), fds.to_vec()),
         (claims(Address::from_bytes(&[1; 64]).unwrap()), fds.to_vec()),
         (Refusal::Crossed.emit(), vec![]),
     ];
@@ -98,7 +102,7 @@ fn hellos_that_break_rules() {
 #[test]
 fn silent_pending_connections_are_closed_in_time() {
     let connect_timeout = Duration::from_millis(100);
-    let mut victim = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
+    let mut victim = shm(ShmConfig::default().connect_timeout(connect_timeout));
     let raw = RawSocket::connect(&victim.address()).unwrap();
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(300) {
@@ -235,7 +239,7 @@ fn fragments_that_break_rules() {
     .into_iter()
     .enumerate()
     {
-        let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+        let config = ShmConfig::default().read(ReadPolicy::Copied);
         let mut bystanders = Bystanders::new(config);
         let mut hostile = HostilePeer::connect(&mut bystanders, seed as u8 + 100);
         let peer = PeerId(2);
@@ -366,7 +370,7 @@ fn wakes_without_end_do_no_harm() {
 /// reads on.
 #[test]
 fn memory_that_is_exposed_to_another_peer_is_not_copied() {
-    let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+    let config = ShmConfig::default().read(ReadPolicy::Copied);
     let mut bystanders = Bystanders::new(config);
     let to_friend = bystanders.to_friend;
     let exposure = bystanders.victim.expose(to_friend, Buffer::from(vec![7; 5000])).unwrap();
@@ -396,11 +400,8 @@ fn random_words_in_all_shared_memory() {
     let read = [ReadPolicy::Auto, ReadPolicy::Copied];
     let mut ends = 0;
     for seed in 0..24u8 {
-        let config = ShmConfig {
-            read: read[usize::from(seed % 2)],
-            membarrier: seed % 3 != 0,
-            ..ShmConfig::default()
-        };
+        let config =
+            ShmConfig::default().read(read[usize::from(seed % 2)]).membarrier(seed % 3 != 0);
         let mut bystanders = Bystanders::new(config);
         let exposure = bystanders.victim.expose(READER, Buffer::zeroed(100_000)).unwrap();
         let hostile = HostilePeer::connect(&mut bystanders, seed);

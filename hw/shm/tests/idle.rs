@@ -56,7 +56,7 @@ fn stream(from: &mut Shm, to: &mut Shm, peer: PeerId, count: usize, length: usiz
 #[test]
 fn an_idle_pair_takes_a_page_and_a_busy_one_more_until_it_is_idle_again() {
     let _alone = alone();
-    let config = ShmConfig { sweep_interval: Duration::from_millis(20), ..ShmConfig::default() };
+    let config = ShmConfig::default().sweep_interval(Duration::from_millis(20));
     let (mut one, mut other) = (shm(config.clone()), shm(config));
     let (to_other, to_one) = connect(&mut one, &mut other);
     let page = page_bytes();
@@ -81,7 +81,7 @@ fn an_idle_pair_takes_a_page_and_a_busy_one_more_until_it_is_idle_again() {
 #[test]
 fn nobody_is_woken_for_the_memory_of_an_idle_pair() {
     let _alone = alone();
-    let shm_with = |sweep_interval| shm(ShmConfig { sweep_interval, ..ShmConfig::default() });
+    let shm_with = |sweep_interval| shm(ShmConfig::default().sweep_interval(sweep_interval));
     let mut one = shm_with(Duration::from_millis(20));
     let mut other = shm_with(Duration::from_secs(3600));
     let (to_other, _) = connect(&mut one, &mut other);
@@ -125,8 +125,8 @@ fn is_woken(worker: &Shm) -> bool {
 #[test]
 fn the_smaller_setting_decides_about_both_rings() {
     let _alone = alone();
-    let small = || shm(ShmConfig { ring_bytes: 4096, message_max: 1024, ..ShmConfig::default() });
-    let wide = || shm(ShmConfig { ring_bytes: 8192, message_max: 3968, ..ShmConfig::default() });
+    let small = || shm(ShmConfig::default().ring_bytes(4096).message_max(1024));
+    let wide = || shm(ShmConfig::default().ring_bytes(8192).message_max(3968));
     for (mut one, mut other, most) in
         [(small(), wide(), [1920, 1024]), (wide(), small(), [1024, 1920])]
     {

@@ -22,7 +22,7 @@ use hostile_peer::HostilePeer;
 
 /// A worker that doesn't wake by itself: whoever wakes it has told it something.
 fn sleepy() -> ShmConfig {
-    ShmConfig { sweep_interval: Duration::from_secs(3600), ..ShmConfig::default() }
+    ShmConfig::default().sweep_interval(Duration::from_secs(3600))
 }
 
 fn descriptors() -> usize {

@@ -24,7 +24,7 @@ use hostile_peer::{
 
 /// Nobody but the mapping can read these: the worker may not read the peer's memory by the kernel.
 fn config() -> ShmConfig {
-    ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() }
+    ShmConfig::default().read(ReadPolicy::Copied)
 }
 
 fn filled(device: &mut Shm, seed: usize, length: usize) -> Buffer {
@@ -59,7 +59,7 @@ fn read(device: &mut Shm, peer: PeerId, span: RemoteSpan) -> (Buffer, Result<(),
 #[test]
 fn large_buffers_of_the_device_are_read_without_the_peers_progress() {
     for read_policy in [ReadPolicy::Copied, ReadPolicy::Direct] {
-        let config = ShmConfig { read: read_policy, ..config() };
+        let config = config().read(read_policy);
         let (mut a, mut b) = (shm(config.clone()), shm(config));
         let (to_b, _) = connect(&mut a, &mut b);
         for length in [32768, 65537, 1 << 20, (5 << 20) + 3] {
@@ -94,7 +94,7 @@ fn a_buffer_that_is_used_again_sends_its_new_bytes() {
 
 #[test]
 fn beyond_the_bound_there_is_ordinary_memory() {
-    let config = ShmConfig { device_memory_bytes: 1 << 20, ..config() };
+    let config = config().device_memory_bytes(1 << 20);
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     let (to_b, _) = connect(&mut a, &mut b);
     let kept: Vec<_> = (0..15).map(|seed| filled(&mut b, seed, 1 << 16)).collect();
@@ -119,7 +119,7 @@ fn beyond_the_bound_there_is_ordinary_memory() {
 
 #[test]
 fn workers_with_different_bounds_read_from_each_other() {
-    let bytes = |device_memory_bytes| shm(ShmConfig { device_memory_bytes, ..config() });
+    let bytes = |device_memory_bytes| shm(config().device_memory_bytes(device_memory_bytes));
     for (mut a, mut b) in [(bytes(0), bytes(1 << 20)), (bytes(2 << 20), bytes(1 << 20))] {
         let (to_b, to_a) = connect(&mut a, &mut b);
         for is_forth in [true, false] {

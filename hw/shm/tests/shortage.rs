@@ -24,7 +24,7 @@ use hostile_peer::{DOORBELL_BYTES, RawSocket, SEALS, hello, invented, memfd};
 const NEEDED_MAX: usize = 8;
 
 fn impatient() -> ShmConfig {
-    ShmConfig { connect_timeout: Duration::from_millis(200), ..ShmConfig::default() }
+    ShmConfig::default().connect_timeout(Duration::from_millis(200))
 }
 
 /// Polls both for a while in which neither reports anything.
@@ -137,7 +137,7 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     // Long enough for a busy machine: who doesn't try for so long begins anew.
     let connect_timeout = Duration::from_secs(1);
     let [mut a, mut b] =
-        [(); 2].map(|()| shm(ShmConfig { connect_timeout, ..ShmConfig::default() }));
+        [(); 2].map(|()| shm(ShmConfig::default().connect_timeout(connect_timeout)));
     let to_b = a.connect(&b.address()).unwrap();
     // The process has what `a` needs in order to try again, and not what `b` needs in order to
     // accept.

@@ -15,7 +15,7 @@ use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 
 #[test]
 fn an_idle_worker_is_not_woken() {
-    let config = ShmConfig { sweep_interval: Duration::from_secs(3600), ..ShmConfig::default() };
+    let config = ShmConfig::default().sweep_interval(Duration::from_secs(3600));
     let (mut a, mut b) = (shm(config.clone()), shm(config));
     connect(&mut a, &mut b);
     fall_asleep(&mut a);
@@ -29,7 +29,7 @@ fn an_idle_worker_is_not_woken() {
 #[test]
 fn the_connect_timeout_wakes_a_sleeping_worker() {
     let connect_timeout = Duration::from_millis(200);
-    let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
+    let mut a = shm(ShmConfig::default().connect_timeout(connect_timeout));
     // The listener exists, and its queue is full of earlier connections.
     let address = invented(&a.address(), 1);
     let listener = RawSocket::listen(&address);
@@ -47,7 +47,7 @@ fn the_connect_timeout_wakes_a_sleeping_worker() {
 #[test]
 fn a_connection_waits_for_a_peer_that_does_not_poll() {
     let connect_timeout = Duration::from_millis(50);
-    let mut a = shm(ShmConfig { connect_timeout, ..ShmConfig::default() });
+    let mut a = shm(ShmConfig::default().connect_timeout(connect_timeout));
     let mut busy = shm(ShmConfig::default());
     let peer = a.connect(&busy.address()).unwrap();
     let start = Instant::now();
@@ -76,7 +76,7 @@ fn many_senders_wake_one_sleeping_worker() {
     const COUNT: u32 = 3000;
     for membarrier in [true, false] {
         let sweep_interval = Duration::from_secs(3600);
-        let config = ShmConfig { membarrier, sweep_interval, ..ShmConfig::default() };
+        let config = ShmConfig::default().membarrier(membarrier).sweep_interval(sweep_interval);
         let mut receiver = shm(config.clone());
         let address = receiver.address();
         let (done, ends) = std::sync::mpsc::channel::<()>();
@@ -160,7 +160,7 @@ fn a_message_whose_doorbell_bit_was_cleared_is_found_by_the_timer() {
 #[test]
 fn sleeps_that_end_early_put_no_sweep_off() {
     let sweep_interval = Duration::from_millis(400);
-    let mut bystanders = Bystanders::new(ShmConfig { sweep_interval, ..ShmConfig::default() });
+    let mut bystanders = Bystanders::new(ShmConfig::default().sweep_interval(sweep_interval));
     let mut hostile = HostilePeer::connect(&mut bystanders, 24);
     let victim = &mut bystanders.victim;
     // Asleep, so that no poll looks at the ring by itself.

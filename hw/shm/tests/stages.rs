@@ -191,7 +191,7 @@ fn open_descriptors() -> usize {
 /// has told its address. Returns whether it came so far.
 fn meets(role: Role, fate: Fate, at: usize) -> bool {
     // What a dead peer leaves is noticed, and not only forgotten after a time.
-    let config = ShmConfig { connect_timeout: 10 * PATIENCE, ..ShmConfig::default() };
+    let config = ShmConfig::default().connect_timeout(10 * PATIENCE);
     let mut hub = Hub { shm: shm(config), peer: None, is_up: false, is_down: false };
     let hub_address = hub.shm.address();
     let (mut line, end_of_child) = UnixStream::pair().unwrap();

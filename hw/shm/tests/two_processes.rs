@@ -16,7 +16,7 @@ fn config() -> ShmConfig {
         Ok("copied") => ReadPolicy::Copied,
         _ => ReadPolicy::Auto,
     };
-    ShmConfig { read, ..ShmConfig::default() }
+    ShmConfig::default().read(read)
 }
 
 /// The program of the other process. It prints its address, exposes a buffer to all peers and
@@ -175,7 +175,7 @@ fn workers_connect_across_pid_namespaces() {
 #[test]
 fn a_server_short_of_descriptors_serves_later_peers() {
     let connect_timeout = Duration::from_millis(300);
-    let patient = || ShmConfig { connect_timeout, ..config() };
+    let patient = || config().connect_timeout(connect_timeout);
     if role().is_some() {
         // The process has three descriptors, the device has some, and a few are left for peers.
         let limit = libc::rlimit { rlim_cur: 24, rlim_max: 24 };

@@ -302,7 +302,7 @@ fn one_process_cannot_take_the_places_of_all() {
         common::hear_line();
         return;
     }
-    let mut victim = shm(ShmConfig { process_peers_max: 2, ..ShmConfig::default() });
+    let mut victim = shm(ShmConfig::default().process_peers_max(2));
     let mut others = [0; 2].map(|_| Other::spawn(test, "connects"));
     for other in &mut others {
         other.say(&victim.address().to_string());

@@ -105,7 +105,7 @@ impl Withheld {
 
 /// How often a peer makes a worker wait, by its hello and by a read.
 fn waits(read: ReadPolicy, memory: &Withheld) -> usize {
-    let mut bystanders = Bystanders::new(ShmConfig { read, ..ShmConfig::default() });
+    let mut bystanders = Bystanders::new(ShmConfig::default().read(read));
     let own_hello = hello(invented(&bystanders.victim.address(), 1));
     let own_hello = Hello { nonce_address: memory.address(), ..own_hello };
     let hostile = HostilePeer::greet(&mut bystanders.victim, &own_hello);
@@ -157,7 +157,7 @@ fn mapped_reads_wait_for_no_page_that_a_peer_withholds() {
         libc::fcntl(memfd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_FUTURE_WRITE)
     };
     assert_eq!(sealed, 0);
-    let config = ShmConfig { read: ReadPolicy::Copied, ..ShmConfig::default() };
+    let config = ShmConfig::default().read(ReadPolicy::Copied);
     let mut bystanders = Bystanders::new(config);
     let address = memory.address();
     let offered = OfferedMemory { address, length: LENGTH as u64, generation: 0 };
@@ -214,11 +214,9 @@ fn a_receiver_sleeps_while_its_sender_copies_and_is_woken_afterwards() {
     let start = std::ptr::NonNull::new(memory.memory.as_mut_ptr()).unwrap();
     // SAFETY: the mapping outlives the buffer, and nothing else uses its bytes meanwhile.
     let into = unsafe { Buffer::from_raw(start, 2 * LENGTH, true) };
-    let config = ShmConfig {
-        sender_writes: SenderWrites::AllBuffers,
-        sweep_interval: Duration::from_secs(3600),
-        ..ShmConfig::default()
-    };
+    let config = ShmConfig::default()
+        .sender_writes(SenderWrites::AllBuffers)
+        .sweep_interval(Duration::from_secs(3600));
     let (mut reader, mut sender) = (shm(config.clone()), shm(config));
     let (peer, to_reader) = connect(&mut reader, &mut sender);
     let remote = sender.expose(to_reader, Buffer::from(vec![5; 2 * LENGTH])).unwrap().span;

@@ -45,7 +45,7 @@ fn pin(processor: usize) {
 
 fn config() -> Outcome<TcpConfig> {
     let secret = Some(Secret::from_bytes(b"only for this measurement")?);
-    Ok(TcpConfig { secret, listen: vec![Ipv4Addr::LOCALHOST.into()], ..TcpConfig::default() })
+    Ok(TcpConfig::default().secret(secret).listen(vec![Ipv4Addr::LOCALHOST.into()]))
 }
 
 /// A bare socket, with the epoll descriptor that watches it.

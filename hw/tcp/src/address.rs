@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tagmatch_device::bytes::array_at;
-use tagmatch_device::contents::Contents;
+use tagmatch_device::contents::{Contents, Name};
 use tagmatch_device::{Address, DeviceError, Network};
 
 /// The first bytes of each connection.
@@ -108,7 +108,7 @@ impl TcpAddress {
     }
 
     /// The address of a worker that is on no other network.
-    pub(crate) fn address(&self, name: [u8; 8]) -> Result<Address, DeviceError> {
+    pub(crate) fn address(&self, name: Name) -> Result<Address, DeviceError> {
         let section = self.section(Contents::ROOM);
         Contents::new(name).with(Network::Tcp, &section).address()
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NAME: [u8; 8] = *b"01234567";
+    const NAME: Name = *b"0123456";
 
     fn sample(hosts: &[&str]) -> TcpAddress {
         let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();

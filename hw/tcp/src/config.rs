@@ -8,68 +8,71 @@ use tagmatch_secret::Secret;
 
 use super::frame;
 
-/// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there is a
-/// secret.
-///
-/// Fields may be added: end the expression with `..TcpConfig::default()`.
-///
-/// ```
-/// # mod tagmatch { pub use tagmatch_tcp as tcp; }
-/// use tagmatch::tcp::{Secret, Tcp, TcpConfig};
-/// let secret = Secret::from_bytes(b"at least sixteen bytes").ok();
-/// let listen = vec!["127.0.0.1".parse()?];
-/// let tcp = Tcp::new(TcpConfig { secret, listen, ..TcpConfig::default() });
-/// assert!(tcp.is_ok());
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct TcpConfig {
-    /// The secret that all workers of the job share. Without one, [`Tcp::new`](super::Tcp::new)
-    /// fails: other users, of this machine too, could connect. Default: none, which stands for the
-    /// secret in the file that the environment variable `TAGMATCH_SECRET_FILE` names (mode 0600),
-    /// or else in the variable `TAGMATCH_SECRET`.
-    pub secret: Option<Secret>,
-    /// The addresses of this machine on which to listen. Default: none, which stands for all.
-    pub listen: Vec<IpAddr>,
-    /// The network interfaces whose addresses to listen on, by their names, if `listen` names no
-    /// address. Default: none, which stands for all.
-    pub interfaces: Vec<String>,
-    /// The addresses by which peers reach this machine, in the order in which they try them, those
-    /// of one link alone last. As many count as fit into the worker's address of 64 bytes: about
-    /// ten of IPv4 or three of IPv6; beside shared memory and verbs three of IPv4 or one of IPv6.
-    /// The log names the others (level info). For machines behind an address translator. Default:
-    /// none, which stands for the addresses that this device listens on, without those of loopback
-    /// if there are others.
-    pub announce: Vec<IpAddr>,
-    /// The port to listen on; 0 for any free one. Default: 0.
-    pub port: u16,
-    /// Longest message that we receive, header included, in bytes: 64 to 16 MiB. Default: 64 KiB +
-    /// 64.
-    pub message_max: u32,
-    /// Bytes of messages to one peer that may wait until the kernel takes them: 4 KiB to 1 GiB.
-    /// Memory is used only while messages wait. One message always fits. Default: 1 MiB.
-    pub outbox_bytes: u32,
-    /// Most peers at a time that have connected to this worker from one machine, so that one
-    /// machine can't take all places under invented names. Loopback counts as one machine, and so
-    /// do the IPv6 addresses of one /64. A machine with more workers than that, each of which
-    /// connects to this one, needs more. Peers that this worker connects to don't count. At least
-    /// 1; default: 1,024.
-    pub host_peers_max: u32,
-    /// How long to try to reach a peer's machine, and how long a process that connects to this
-    /// worker may take to prove that it knows the secret. Only time in which this worker polls or
-    /// sleeps counts. A peer whose machine has answered is waited for without a limit: it may be
-    /// busy. Above zero, up to one hour. Default: 10 s.
-    pub connect_timeout: Duration,
-    /// How long after a machine stopped answering an idle connection to it fails, about: 4 s to one
-    /// hour. Default: 8 s.
-    pub keep_alive: Duration,
-    /// How long a machine may take to acknowledge data before the connection fails: 1 s to one
-    /// hour. A peer that doesn't receive for longer is no fault, as its machine goes on
-    /// acknowledging. Default: 8 s.
-    pub acknowledge_timeout: Duration,
-    /// How long dropping the device, or the end of a connection that was disconnected, may take
-    /// until what was sent is acknowledged. Up to one hour; zero: not waited for. Default: 5 s.
-    pub leave_timeout: Duration,
+tagmatch_device::settings! {
+    /// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there
+    /// is a secret.
+    ///
+    /// Fields may be added: begin with `TcpConfig::default()`, and set fields by the methods named
+    /// after them.
+    ///
+    /// ```
+    /// # mod tagmatch { pub use tagmatch_tcp as tcp; }
+    /// use tagmatch::tcp::{Secret, Tcp, TcpConfig};
+    /// let secret = Secret::from_bytes(b"at least sixteen bytes").ok();
+    /// let listen = vec!["127.0.0.1".parse()?];
+    /// let tcp = Tcp::new(TcpConfig::default().secret(secret).listen(listen));
+    /// assert!(tcp.is_ok());
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct TcpConfig {
+        /// The secret that all workers of the job share. Without one, [`Tcp::new`](super::Tcp::new)
+        /// fails: other users, of this machine too, could connect. Default: none, which stands for
+        /// the secret in the file that the environment variable `TAGMATCH_SECRET_FILE` names (mode
+        /// 0600), or else in the variable `TAGMATCH_SECRET`.
+        pub secret: Option<Secret>,
+        /// The addresses of this machine on which to listen. Default: none, which stands for all.
+        pub listen: Vec<IpAddr>,
+        /// The network interfaces whose addresses to listen on, by their names, if `listen` names
+        /// no address. Default: none, which stands for all.
+        pub interfaces: Vec<String>,
+        /// The addresses by which peers reach this machine, in the order in which they try them,
+        /// those of one link alone last. As many count as fit into the worker's address of 64
+        /// bytes: about ten of IPv4 or three of IPv6; beside shared memory and verbs three of IPv4
+        /// or one of IPv6. The log names the others (level info). For machines behind an address
+        /// translator. Default: none, which stands for the addresses that this device listens on,
+        /// without those of loopback if there are others.
+        pub announce: Vec<IpAddr>,
+        /// The port to listen on; 0 for any free one. Default: 0.
+        pub port: u16,
+        /// Longest message that we receive, header included, in bytes: 64 to 16 MiB. Default: 64
+        /// KiB + 64.
+        pub message_max: u32,
+        /// Bytes of messages to one peer that may wait until the kernel takes them: 4 KiB to 1 GiB.
+        /// Memory is used only while messages wait. One message always fits. Default: 1 MiB.
+        pub outbox_bytes: u32,
+        /// Most peers at a time that have connected to this worker from one machine, so that one
+        /// machine can't take all places under invented names. Loopback counts as one machine, and
+        /// so do the IPv6 addresses of one /64. A machine with more workers than that, each of
+        /// which connects to this one, needs more. Peers that this worker connects to don't count.
+        /// At least 1; default: 1,024.
+        pub host_peers_max: u32,
+        /// How long to try to reach a peer's machine, and how long a process that connects to this
+        /// worker may take to prove that it knows the secret. Only time in which this worker polls
+        /// or sleeps counts. A peer whose machine has answered is waited for without a limit: it
+        /// may be busy. Above zero, up to one hour. Default: 10 s.
+        pub connect_timeout: Duration,
+        /// How long after a machine stopped answering an idle connection to it fails, about: 4 s to
+        /// one hour. Default: 8 s.
+        pub keep_alive: Duration,
+        /// How long a machine may take to acknowledge data before the connection fails: 1 s to one
+        /// hour. A peer that doesn't receive for longer is no fault, as its machine goes on
+        /// acknowledging. Default: 8 s.
+        pub acknowledge_timeout: Duration,
+        /// How long dropping the device, or the end of a connection that was disconnected, may take
+        /// until what was sent is acknowledged. Up to one hour; zero: not waited for. Default: 5 s.
+        pub leave_timeout: Duration,
+    }
 }
 
 impl Default for TcpConfig {

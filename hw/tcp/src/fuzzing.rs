@@ -17,7 +17,7 @@ pub fn read(data: &[u8]) {
         && let Ok(mut parsed) = TcpAddress::parse(&address)
     {
         // All hosts fit, though maybe in another order.
-        let written = parsed.address([0; 8]).and_then(|address| TcpAddress::parse(&address));
+        let written = parsed.address([0; 7]).and_then(|address| TcpAddress::parse(&address));
         parsed.hosts.sort();
         let sorted = written.map(|mut written| {
             written.hosts.sort();

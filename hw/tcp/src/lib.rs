@@ -1,5 +1,7 @@
 //! TCP: the device for networks without RDMA.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `device` | the type [`Tcp`]: its parts, and the calls of a device |

@@ -35,7 +35,7 @@ fn workers_of_either_family_or_both_reach_each_other() {
     if !has_v6() {
         return;
     }
-    let of = |hosts: &[IpAddr]| TcpConfig { listen: hosts.to_vec(), ..config() };
+    let of = |hosts: &[IpAddr]| config().listen(hosts.to_vec());
     let (v4, v6): (IpAddr, IpAddr) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
     talk(of(&[v6]), of(&[v6]));
     talk(of(&[v4]), of(&[v6]));
@@ -47,14 +47,14 @@ fn workers_of_either_family_or_both_reach_each_other() {
 
 #[test]
 fn an_interface_is_named_and_what_is_announced_is_a_setting() {
-    let lo = TcpConfig { listen: Vec::new(), interfaces: vec!["lo".into()], ..config() };
+    let lo = config().listen(Vec::new()).interfaces(vec!["lo".into()]);
     talk(lo.clone(), lo.clone());
-    let none = TcpConfig { interfaces: vec!["no such".into()], ..lo };
+    let none = lo.interfaces(vec!["no such".into()]);
     assert!(Tcp::new(none).unwrap_err().to_string().contains("interfaces"));
     let two = Ipv4Addr::new(127, 0, 0, 2);
-    let behind = TcpConfig { announce: vec![Ipv4Addr::LOCALHOST.into()], ..config() };
-    talk(config(), TcpConfig { listen: vec![Ipv4Addr::UNSPECIFIED.into()], ..behind.clone() });
-    let a = tcp(TcpConfig { announce: vec![two.into()], ..behind });
+    let behind = config().announce(vec![Ipv4Addr::LOCALHOST.into()]);
+    talk(config(), behind.clone().listen(vec![Ipv4Addr::UNSPECIFIED.into()]));
+    let a = tcp(behind.announce(vec![two.into()]));
     assert_eq!(place(&a.address()).ip(), IpAddr::V4(two));
 }
 
@@ -62,10 +62,10 @@ fn an_interface_is_named_and_what_is_announced_is_a_setting() {
 fn a_port_that_is_taken_is_an_error_and_is_free_after_its_worker() {
     let a = tcp(config());
     let port = place(&a.address()).port();
-    let error = Tcp::new(TcpConfig { port, ..config() }).unwrap_err().to_string();
+    let error = Tcp::new(config().port(port)).unwrap_err().to_string();
     assert!(error.contains("TcpConfig::listen, interfaces and port"), "{error}");
     drop(a);
-    assert_eq!(place(&tcp(TcpConfig { port, ..config() }).address()).port(), port);
+    assert_eq!(place(&tcp(config().port(port)).address()).port(), port);
 }
 
 /// The hosts of an address are tried one after the other: nobody listens at the first, and another
@@ -74,7 +74,7 @@ fn a_port_that_is_taken_is_an_error_and_is_free_after_its_worker() {
 fn a_host_that_is_another_worker_or_none_is_passed_over() {
     let (mut a, mut b) = (tcp(config()), tcp(config()));
     let port = place(&b.address()).port();
-    let two = TcpConfig { listen: vec![Ipv4Addr::new(127, 0, 0, 2).into()], port, ..config() };
+    let two = config().listen(vec![Ipv4Addr::new(127, 0, 0, 2).into()]).port(port);
     let mut other = tcp(two);
     let mut bytes = b.address().as_bytes().to_vec();
     bytes.truncate(11);
@@ -95,7 +95,7 @@ fn a_host_that_is_another_worker_or_none_is_passed_over() {
         Ipv4Addr::LOCALHOST.into(),
     ];
     drop(b);
-    let mut b = tcp(TcpConfig { announce: hosts, port, ..config() });
+    let mut b = tcp(config().announce(hosts).port(port));
     let peer = a.connect(&b.address()).unwrap();
     wait_for(&mut [&mut a, &mut other, &mut b], "the connection", |index, event| match event {
         Owned::Up(up, _) if index == 0 => (up == peer).then_some(()),
@@ -114,7 +114,7 @@ fn a_thousand_peers_are_served_and_cost_an_idle_worker_nothing() {
     let mut peers = Vec::new();
     for number in 0..COUNT {
         let mut bytes = invented(0).as_bytes().to_vec();
-        bytes[1..3].copy_from_slice(&number.to_le_bytes());
+        bytes[2..4].copy_from_slice(&number.to_le_bytes());
         let raw = Raw::greet(&mut a, &secret(7), &Address::from_bytes(&bytes).unwrap());
         let peer = wait_for(&mut [&mut a], "a peer", |_, event| match event {
             Owned::Up(peer, _) => Some(peer),
@@ -157,7 +157,7 @@ fn a_thousand_peers_are_served_and_cost_an_idle_worker_nothing() {
 #[test]
 fn workers_that_call_each_other_meet_although_one_is_not_reached() {
     let silent = Ipv4Addr::new(127, 0, 0, 5);
-    let mut b = tcp(TcpConfig { announce: vec![silent.into()], ..config() });
+    let mut b = tcp(config().announce(vec![silent.into()]));
     let listener = TcpListener::bind((silent, place(&b.address()).port())).unwrap();
     listener.set_nonblocking(true).unwrap();
     // The worker of the smaller address would have the connection that counts.

@@ -30,14 +30,14 @@ impl Fixture for OnTcp {
     }
 
     fn narrow(message_max: u32) -> Tcp {
-        tcp(TcpConfig { outbox_bytes: 4096, message_max, ..without_looks() })
+        tcp(without_looks().outbox_bytes(4096).message_max(message_max))
     }
 }
 
 /// A worker that sleeps looks at its connections an eighth of this time after a message. No test
 /// may end by that look.
 fn without_looks() -> TcpConfig {
-    TcpConfig { acknowledge_timeout: Duration::from_secs(3600), ..config() }
+    config().acknowledge_timeout(Duration::from_secs(3600))
 }
 
 device_contract! { OnTcp:
@@ -161,7 +161,7 @@ fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
 /// The peer is gone, so the last message to it will never be acknowledged.
 #[test]
 fn a_worker_leaves_at_once_whose_peer_has_left_before() {
-    let patient = TcpConfig { leave_timeout: Duration::from_secs(3600), ..config() };
+    let patient = config().leave_timeout(Duration::from_secs(3600));
     let (mut a, mut b) = (tcp(patient.clone()), tcp(patient));
     connect(&mut a, &mut b);
     drop(b);
@@ -177,7 +177,7 @@ fn a_worker_leaves_at_once_whose_peer_has_left_before() {
 #[test]
 fn workers_that_leave_at_once_receive_from_each_other() {
     // More waits than the first worker's machine takes at a time.
-    let large = TcpConfig { outbox_bytes: 64 << 20, ..config() };
+    let large = config().outbox_bytes(64 << 20);
     let (mut a, mut b, mut c) = (tcp(config()), tcp(large), tcp(config()));
     let (b_to_a, _) = connect(&mut b, &mut a);
     let (a_to_c, _) = connect(&mut a, &mut c);

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, Device, DownReason, Flush, PeerId, Refused};
-use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_tcp::Tcp;
 
 use common::{
     Other, Owned, config, connect, exchange, hear_line, message, pattern, poll, role, say, tcp,
@@ -62,7 +62,7 @@ fn a_peer_with_two_addresses_that_was_busy_and_dies_is_unreachable() {
     let two = listen([127, 0, 0, 2], one.local_addr().unwrap().port());
     let announce = vec![Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 2).into()];
     let address = {
-        let busy = tcp(TcpConfig { announce, ..config() }).address();
+        let busy = tcp(config().announce(announce)).address();
         let mut bytes = busy.as_bytes().to_vec();
         bytes[9..11].copy_from_slice(&one.local_addr().unwrap().port().to_le_bytes());
         Address::from_bytes(&bytes).unwrap()
@@ -215,12 +215,10 @@ fn expect_rest(tcp: &mut Tcp, peer: PeerId, mut next: usize, why: DownReason) {
 /// meanwhile, and its machine acknowledges.
 #[test]
 fn a_peer_that_does_not_receive_for_long_is_alive() {
-    let short = TcpConfig {
-        acknowledge_timeout: Duration::from_secs(1),
-        keep_alive: Duration::from_secs(4),
-        connect_timeout: Duration::from_millis(500),
-        ..config()
-    };
+    let short = config()
+        .acknowledge_timeout(Duration::from_secs(1))
+        .keep_alive(Duration::from_secs(4))
+        .connect_timeout(Duration::from_millis(500));
     let (mut a, mut b) = (tcp(short.clone()), tcp(short));
     let (to_b, to_a) = connect(&mut a, &mut b);
     let mut sent = 0;

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::time::Duration;
 
 use tagmatch_device::{Buffer, Device, DownReason, Exposure, PeerId, ReadRequest, RemoteSpan};
-use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_tcp::Tcp;
 
 use common::raw::{ANSWER, Raw, frame, invented};
 use common::{Owned, READER, config, connect, exchange, poll, secret, tcp, wait_down, wait_for};
@@ -38,7 +38,7 @@ fn request(id: u32, span: RemoteSpan) -> Vec<u8> {
 
 #[test]
 fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
-    let mut a = tcp(TcpConfig { message_max: 1000, ..config() });
+    let mut a = tcp(config().message_max(1000));
     let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     let nowhere = RemoteSpan { address: 1, key: 2, length: 3 };

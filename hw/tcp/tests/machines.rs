@@ -97,7 +97,7 @@ impl Machines {
 
     /// Two connected devices, one on each machine, and a neighbour of the first.
     fn pair(&self, a: TcpConfig, b: TcpConfig) -> (Tcp, Tcp, PeerId, PeerId) {
-        let anywhere = |config| TcpConfig { listen: Vec::new(), ..config };
+        let anywhere = |config: TcpConfig| config.listen(Vec::new());
         let (mut a, mut b) = (self.device(0, anywhere(a)), self.device(1, anywhere(b)));
         // The sockets of a connection that is begun here are on the first machine.
         let (to_b, to_a) = self.inside(0, || connect(&mut a, &mut b));
@@ -115,12 +115,10 @@ impl Drop for Machines {
 
 /// Times for a test. Idle connections are watched by keep-alive, and others by acknowledgements.
 fn times(keep_alive_s: u64, acknowledge_ms: u64) -> TcpConfig {
-    TcpConfig {
-        keep_alive: Duration::from_secs(keep_alive_s),
-        acknowledge_timeout: Duration::from_millis(acknowledge_ms),
-        leave_timeout: Duration::from_millis(100),
-        ..config()
-    }
+    config()
+        .keep_alive(Duration::from_secs(keep_alive_s))
+        .acknowledge_timeout(Duration::from_millis(acknowledge_ms))
+        .leave_timeout(Duration::from_millis(100))
 }
 
 /// How long it takes until a sleeping device reports that a peer is gone.
@@ -156,7 +154,7 @@ fn fill(tcp: &mut Tcp, peer: PeerId) -> usize {
 fn a_cut_is_noticed_on_an_idle_connection_and_others_stay() {
     let Some(machines) = Machines::new() else { return };
     let (mut a, mut b, to_b, to_a) = machines.pair(times(4, 60_000), times(4, 60_000));
-    let near = TcpConfig { listen: vec![Ipv4Addr::LOCALHOST.into()], ..times(4, 60_000) };
+    let near = times(4, 60_000).listen(vec![Ipv4Addr::LOCALHOST.into()]);
     let mut neighbour = machines.device(0, near);
     let (to_neighbour, _) = machines.inside(0, || connect(&mut a, &mut neighbour));
     exchange(&mut a, to_b, &mut b);
@@ -259,9 +257,9 @@ fn what_a_machine_has_sent_is_delivered_before_the_report_that_it_is_gone() {
 #[ignore = "needs root, to make network namespaces: ci/test tcp"]
 fn a_machine_that_does_not_answer_is_unreachable_in_time() {
     let Some(machines) = Machines::new() else { return };
-    let short = TcpConfig { connect_timeout: Duration::from_millis(700), ..times(60, 1000) };
+    let short = times(60, 1000).connect_timeout(Duration::from_millis(700));
     let (mut a, b, _, _) = machines.pair(short.clone(), short.clone());
-    let mut other = machines.device(1, TcpConfig { listen: Vec::new(), ..short });
+    let mut other = machines.device(1, short.listen(Vec::new()));
     machines.cut(true);
     let address = other.address();
     let start = Instant::now();

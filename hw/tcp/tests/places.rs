@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, Device, DownReason};
 use tagmatch_secret::Role;
-use tagmatch_tcp::{Tcp, TcpConfig};
+use tagmatch_tcp::Tcp;
 use tagmatch_testkit::process::share_descriptors;
 
 use common::raw::{ANSWER, OPENING, Raw, invented, nowhere, opening, proof, question};
@@ -44,7 +44,7 @@ fn one_machine_takes_its_share_under_whatever_names_and_no_more() {
     let other = others.into_iter().find(|address| address.is_ipv4() && !address.is_loopback());
     let listen = [Some(Ipv4Addr::LOCALHOST.into()), other].into_iter().flatten().collect();
     let announce = vec![Ipv4Addr::LOCALHOST.into()];
-    let mut a = tcp(TcpConfig { host_peers_max: 3, listen, announce, ..config() });
+    let mut a = tcp(config().host_peers_max(3).listen(listen).announce(announce));
     let loopback = place(&a.address());
     let calls: Vec<_> = (0..10).map(|name| call(&mut a, loopback, &invented(name))).collect();
     let (taken, refused) = calls.split_at(3);
@@ -82,8 +82,8 @@ fn the_default_lets_three_hundred_peers_of_loopback_in() {
     let at = place(&a.address());
     let mut held = Vec::new();
     for number in 0..300u16 {
-        let mut name = *b"nobodyyy";
-        name[6..].copy_from_slice(&number.to_le_bytes());
+        let mut name = *b"nobodyy";
+        name[5..].copy_from_slice(&number.to_le_bytes());
         let (raw, answer) = call(&mut a, at, &nowhere(name));
         assert_eq!(answer, ACCEPTED, "{number}");
         held.push(raw);

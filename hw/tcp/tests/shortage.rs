@@ -20,7 +20,7 @@ use common::{
 const LACKING: DownReason = DownReason::Shortage(Shortage::Descriptors);
 
 fn impatient() -> TcpConfig {
-    TcpConfig { connect_timeout: Duration::from_millis(200), ..config() }
+    config().connect_timeout(Duration::from_millis(200))
 }
 
 #[test]

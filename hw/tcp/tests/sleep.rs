@@ -8,7 +8,6 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::Device;
-use tagmatch_tcp::TcpConfig;
 
 use common::raw::invented;
 use common::{
@@ -37,7 +36,7 @@ fn an_idle_worker_is_not_woken() {
 /// over, and not between.
 #[test]
 fn a_silent_stranger_does_not_keep_a_worker_awake() {
-    let mut a = tcp(TcpConfig { connect_timeout: Duration::from_secs(1), ..config() });
+    let mut a = tcp(config().connect_timeout(Duration::from_secs(1)));
     let stranger = TcpStream::connect(place(&a.address())).unwrap();
     let start = Instant::now();
     let mut wakes = 0;
@@ -66,7 +65,7 @@ fn a_sleeper_goes_on_once_its_connection_is_made() {
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
     let here = listener.local_addr().unwrap();
     let first = TcpStream::connect(here).unwrap();
-    let mut a = tcp(TcpConfig { connect_timeout: Duration::from_secs(3600), ..config() });
+    let mut a = tcp(config().connect_timeout(Duration::from_secs(3600)));
     a.connect(&moved(&invented(9), here)).unwrap();
     fall_asleep(&mut a);
     assert!(!sleep(&a, Duration::from_millis(300)), "the connection was made too early");

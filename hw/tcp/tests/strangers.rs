@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Device, DownReason};
+use tagmatch_device::{Address, Device, DownReason};
 use tagmatch_secret::Role;
 use tagmatch_tcp::{Tcp, TcpConfig};
 
@@ -19,7 +19,7 @@ use common::{
 };
 
 fn quick() -> TcpConfig {
-    TcpConfig { connect_timeout: Duration::from_millis(300), ..config() }
+    config().connect_timeout(Duration::from_millis(300))
 }
 
 #[test]
@@ -42,10 +42,22 @@ fn garbage_is_closed_unanswered_and_no_peer_notices() {
 }
 
 #[test]
+fn a_caller_of_an_older_release_is_refused_although_it_knows_the_secret() {
+    let mut a = tcp(config());
+    let mut older = invented(1).as_bytes().to_vec();
+    older[1] -= 1;
+    let older = Address::from_bytes(&older).unwrap();
+    let raw = Raw::greet(&mut a, &secret(7), &older);
+    assert_ne!(raw.hear(&mut a, ANSWER).unwrap()[0], 0, "accepted");
+    let refused = a.connect(&older).unwrap_err().to_string();
+    assert!(refused.contains("tagmatch 0.0") && refused.contains("tagmatch 0.1"), "{refused}");
+}
+
+#[test]
 fn another_secret_is_told_to_the_one_that_connects_and_to_nobody_else() {
     let (mut a, mut b) = (tcp(config()), tcp(config()));
     let (to_b, _) = connect(&mut a, &mut b);
-    let mut other = tcp(TcpConfig { secret: Some(secret(8)), ..config() });
+    let mut other = tcp(config().secret(Some(secret(8))));
     let to_a = other.connect(&a.address()).unwrap();
     let reason = wait_for(&mut [&mut other, &mut a], "the refusal", |index, event| match event {
         Owned::Down(peer, reason) if (index, peer) == (0, to_a) => Some(reason),
@@ -168,7 +180,7 @@ fn a_port_of_another_worker_or_program_is_an_error_with_the_reason() {
     // 2001:db8::/32 is for documentation. No machine has an address of it.
     let far = [&b"\x01\x01\x06\x20\x01\x0d\xb8"[..], &[0; 11], &[1]].concat();
     let mut a = tcp(quick());
-    let peer = a.connect(&address_of(*b"nobody??", &far)).unwrap();
+    let peer = a.connect(&address_of(*b"nobody?", &far)).unwrap();
     assert!(matches!(wait_down(&mut a, peer), DownReason::Unreachable { .. }));
 }
 
@@ -262,7 +274,7 @@ fn ten_thousand_strangers_are_not_held_and_keep_no_peer_out() {
         }
         held_max = held_max.max(descriptors() - held_before);
         if b.is_none() && start.elapsed() > Duration::from_millis(300) {
-            let mut peer = tcp(TcpConfig { connect_timeout: common::PATIENCE, ..config() });
+            let mut peer = tcp(config().connect_timeout(common::PATIENCE));
             peer.connect(&a.address()).unwrap();
             b = Some(peer);
         }
@@ -385,13 +397,13 @@ fn a_worker_without_a_secret_neither_listens_nor_connects() {
         std::env::remove_var(tagmatch_secret::SECRET);
         std::env::remove_var(tagmatch_secret::SECRET_FILE);
     }
-    let error = Tcp::new(TcpConfig { secret: None, ..config() }).unwrap_err().to_string();
+    let error = Tcp::new(config().secret(None)).unwrap_err().to_string();
     assert!(error.contains("TAGMATCH_SECRET_FILE"), "{error}");
     // SAFETY: as above.
     unsafe { std::env::set_var(tagmatch_secret::SECRET, "0123456789abcdef") };
-    let mut a = tcp(TcpConfig { secret: None, ..config() });
+    let mut a = tcp(config().secret(None));
     let secret = tagmatch_tcp::Secret::from_bytes(b"0123456789abcdef").ok();
-    let mut b = tcp(TcpConfig { secret, ..config() });
+    let mut b = tcp(config().secret(secret));
     let to_a = b.connect(&a.address()).unwrap();
     let other = std::thread::spawn(move || {
         wait_for(&mut [&mut a], "the peer", |_, event| {

@@ -1,5 +1,7 @@
 //! libucp of [UCX], for Rust: types written by hand, functions loaded at run time.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! A program with this crate starts on a machine that has no UCX at all: [`Ucp::get`] loads
 //! `libucp.so.0` when it is first called, or says why it can't and what to install. Nothing is
 //! linked, generated or compiled from C.

@@ -13,7 +13,6 @@ use super::carrier::Carrier;
 /// What tells the handshake of this device from that of others.
 pub(super) const KIND: MeetingKind = MeetingKind {
     magic: *b"TMux",
-    version: 2,
     socket_prefix: "tagmatch-ucx-",
     protocol: b"tagmatch UCX 1",
     another_address: "not the address of a UCX device",
@@ -22,61 +21,66 @@ pub(super) const KIND: MeetingKind = MeetingKind {
     worker_min: 9,
 };
 
-/// Settings of a [`Ucx`](super::Ucx) device.
-///
-/// Fields may be added: end the expression with `..UcxConfig::default()`.
-///
-/// ```
-/// # mod tagmatch { pub use tagmatch_ucx as ucx; }
-/// use tagmatch::ucx::UcxConfig;
-/// // 16 bits for the source, above 15 bits of tag; 33 bits are left for immediate data.
-/// let config = UcxConfig { used: 0x7fff_ffff, source: 0x7fff_8000, ..UcxConfig::default() };
-/// assert!(config.own_source.is_none());
-/// ```
-#[derive(Clone, Debug)]
-pub struct UcxConfig {
-    /// The secret that all workers of the job share. Where there is one, both ends of a handshake
-    /// prove that they know it, and no other worker is reached. `None`: the secret in the file that
-    /// the environment variable `TAGMATCH_SECRET_FILE` names (mode 0600), or the value of
-    /// `TAGMATCH_SECRET`, or no secret. A worker of `tagmatch` sets it by its own `Config::secret`.
-    /// Default: none.
-    pub secret: Option<Secret>,
-    /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more are
-    /// left above them, messages can carry immediate data. Default: all 64. A worker of `tagmatch`
-    /// sets it by its own `Config::layout`.
-    pub used: u64,
-    /// The bits of the layout's source field: one run, wide enough to number all peers. Default: 24
-    /// bits from bit 24 on. A worker of `tagmatch` sets it by its own `Config::layout`.
-    pub source: u64,
-    /// The number that this worker's runtime puts into the source field of all its tags; it has to
-    /// fit the field. `None`: the device uses the field; tags leave it zero, and a receive names
-    /// its peer beside the tag. Default: none.
-    pub own_source: Option<u64>,
-    /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on mlx5 NICs up to
-    /// ConnectX-7, and only over endpoints without error handling. So on a machine with such a NIC,
-    /// unless this is `Off`, sends to a peer that dies don't end before the device does. A peer of
-    /// which it is `Off` can't be reached then (`EHOSTUNREACH`): UCX connects only workers with the
-    /// same choice. `Off` is off whatever the environment says. Default: [`TagMatching::Off`]. A
-    /// worker of `tagmatch` sets it by its own `Config::hw_tags`.
-    pub hw_tags: TagMatching,
-    /// The addresses on which the device listens for handshakes over TCP, and which it announces to
-    /// peers. Empty: it listens on all addresses and announces those of this machine's interfaces.
-    /// The ports of UCX's transport `tcp` are not concerned. Default: empty.
-    pub listen: Vec<IpAddr>,
-    /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; overrides the environment.
-    /// `None`: the transports of the environment, or all. `self` alone can't wake a thread, so a
-    /// sleeping thread polls every millisecond then. Default: none.
-    pub transports: Option<String>,
-    /// Other variables of UCX and their values, with or without `UCX_` before the name; they
-    /// override the environment. If `hw_tags` is `Off`, none of them may switch the NIC's matching
-    /// on. Default: empty.
-    pub settings: Vec<(String, String)>,
-    /// How long to try to reach a peer, and how long a pending connection may take for the
-    /// handshake: 1 ms to one hour. Default: 10 s.
-    pub connect_timeout: Duration,
-    /// A peer on another machine that has not answered for so long is down: 1 s to one hour. The
-    /// end of a process is noticed at once. Default: 8 s.
-    pub keepalive: Duration,
+tagmatch_device::settings! {
+    /// Settings of a [`Ucx`](super::Ucx) device.
+    ///
+    /// Fields may be added: begin with `UcxConfig::default()`, and set fields by the methods named
+    /// after them.
+    ///
+    /// ```
+    /// # mod tagmatch { pub use tagmatch_ucx as ucx; }
+    /// use tagmatch::ucx::UcxConfig;
+    /// // 16 bits for the source, above 15 bits of tag; 33 bits are left for immediate data.
+    /// let config = UcxConfig::default().used(0x7fff_ffff).source(0x7fff_8000);
+    /// assert!(config.own_source.is_none());
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct UcxConfig {
+        /// The secret that all workers of the job share. Where there is one, both ends of a
+        /// handshake prove that they know it, and no other worker is reached. `None`: the secret in
+        /// the file that the environment variable `TAGMATCH_SECRET_FILE` names (mode 0600), or the
+        /// value of `TAGMATCH_SECRET`, or no secret. A worker of `tagmatch` sets it by its own
+        /// `Config::secret`. Default: none.
+        pub secret: Option<Secret>,
+        /// The bits of a tag that its layout uses, the source's among them. Where 33 bits or more
+        /// are left above them, messages can carry immediate data. Default: all 64. A worker of
+        /// `tagmatch` sets it by its own `Config::layout`.
+        pub used: u64,
+        /// The bits of the layout's source field: one run, wide enough to number all peers.
+        /// Default: 24 bits from bit 24 on. A worker of `tagmatch` sets it by its own
+        /// `Config::layout`.
+        pub source: u64,
+        /// The number that this worker's runtime puts into the source field of all its tags; it has
+        /// to fit the field. `None`: the device uses the field; tags leave it zero, and a receive
+        /// names its peer beside the tag. Default: none.
+        pub own_source: Option<u64>,
+        /// Whether UCX may let the NIC match (`UCX_RC_TM_ENABLE`). UCX does so only on mlx5 NICs up
+        /// to ConnectX-7, and only over endpoints without error handling. So on a machine with such
+        /// a NIC, unless this is `Off`, sends to a peer that dies don't end before the device does.
+        /// A peer of which it is `Off` can't be reached then (`EHOSTUNREACH`): UCX connects only
+        /// workers with the same choice. `Off` is off whatever the environment says. Default:
+        /// [`TagMatching::Off`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.
+        pub hw_tags: TagMatching,
+        /// The addresses on which the device listens for handshakes over TCP, and which it
+        /// announces to peers. Empty: it listens on all addresses and announces those of this
+        /// machine's interfaces. The ports of UCX's transport `tcp` are not concerned. Default:
+        /// empty.
+        pub listen: Vec<IpAddr>,
+        /// UCX's transports (`UCX_TLS`), such as `posix,self` or `tcp`; overrides the environment.
+        /// `None`: the transports of the environment, or all. `self` alone can't wake a thread, so
+        /// a sleeping thread polls every millisecond then. Default: none.
+        pub transports: Option<String>,
+        /// Other variables of UCX and their values, with or without `UCX_` before the name; they
+        /// override the environment. If `hw_tags` is `Off`, none of them may switch the NIC's
+        /// matching on. Default: empty.
+        pub settings: Vec<(String, String)>,
+        /// How long to try to reach a peer, and how long a pending connection may take for the
+        /// handshake: 1 ms to one hour. Default: 10 s.
+        pub connect_timeout: Duration,
+        /// A peer on another machine that has not answered for so long is down: 1 s to one hour.
+        /// The end of a process is noticed at once. Default: 8 s.
+        pub keepalive: Duration,
+    }
 }
 
 impl Default for UcxConfig {

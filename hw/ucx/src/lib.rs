@@ -1,5 +1,7 @@
 //! The UCX device: UCX matches tags by itself, over any network that it supports.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! # How it works
 //! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker.
 //!    UCX does the matching, keeps unexpected messages and transfers large ones.

@@ -23,7 +23,7 @@ struct Transports;
 /// 31 bits of layout: immediate data fits above.
 fn config(tls: &str) -> UcxConfig {
     let Settings { layout: [used, source], .. } = Settings::default();
-    UcxConfig { used, source, transports: Some(tls.into()), ..UcxConfig::default() }
+    UcxConfig::default().used(used).source(source).transports(Some(tls.into()))
 }
 
 impl Fixture for Transports {
@@ -47,7 +47,8 @@ impl Fixture for Transports {
     fn make(way: &str, settings: Settings) -> Ucx {
         let Settings { layout: [used, source], secret, connect_timeout } = settings;
         let secret = secret.map(|byte| Secret::from_bytes(&[byte; 16]).unwrap());
-        Ucx::new(UcxConfig { used, source, secret, connect_timeout, ..config(way) }).unwrap()
+        let config = config(way).used(used).source(source).secret(secret);
+        Ucx::new(config.connect_timeout(connect_timeout)).unwrap()
     }
 
     fn lend(memory: &mut [u8]) -> Buffer {
@@ -62,7 +63,7 @@ matching_contract!(
 );
 
 fn numbered(tls: &str, own: u64) -> Ucx {
-    let mut ucx = Ucx::new(UcxConfig { own_source: Some(own), ..config(tls) }).unwrap();
+    let mut ucx = Ucx::new(config(tls).own_source(Some(own))).unwrap();
     assert!(ucx.poll().is_some());
     ucx
 }
@@ -114,7 +115,7 @@ fn two_peers_with_one_number_are_one_too_many_and_one_without_is_refused() {
 #[test]
 #[ignore = "needs libucx0: ci/test ucx"]
 fn immediate_data_needs_bits_above_the_layout() {
-    let wide = UcxConfig { used: 0xffff_ffff, ..config(&Transports::ways()[0]) };
+    let wide = config(&Transports::ways()[0]).used(0xffff_ffff);
     let message = send_of(PeerId::ONESELF, 1, b"abc");
     let refused = Ucx::new(wide).unwrap().send(TagSend { immediate: Some(1), ..message });
     let (buffer, unfit) = refused.unwrap_err();
@@ -141,7 +142,7 @@ fn signals() -> Vec<(usize, i32)> {
 fn signals_stay_as_they_are_and_nothing_is_printed() {
     if role().is_some() {
         let before = signals();
-        let unknown = UcxConfig { transports: Some("nonsense".into()), ..config("tcp") };
+        let unknown = config("tcp").transports(Some("nonsense".into()));
         assert!(matches!(Ucx::new(unknown), Err(DeviceError::System { .. })));
         for tls in Transports::ways() {
             let (mut a, mut b, to_b, _) = pair::<Transports>(&tls);

@@ -1,6 +1,6 @@
 //! What the address of a worker on verbs says.
 
-use tagmatch_device::contents::Contents;
+use tagmatch_device::contents::{Contents, Name};
 use tagmatch_device::verbs_port::{RoceNetwork, VerbsLink, VerbsPort};
 use tagmatch_device::{Address, DeviceError, Network};
 use tagmatch_rdma_core_sys as sys;
@@ -28,7 +28,7 @@ pub(super) struct VerbsAddress {
     /// Made by [`qkey`].
     pub(super) qkey: u32,
     /// The worker's name.
-    pub(super) name: [u8; 8],
+    pub(super) name: Name,
     /// Whether the worker's NIC matches tags. Both sides of a connection have two queue pairs then.
     pub(super) matches_tags: bool,
 }
@@ -125,7 +125,7 @@ mod tests {
             roce: RoceNetwork { is_version_1: true, vlan: 0xabc, reach: 120 },
             qp_num: 0x123456,
             qkey: qkey(0x8005, 0xfe),
-            name: *b"01234567",
+            name: *b"0123456",
             matches_tags: true,
         }
     }
@@ -153,9 +153,9 @@ mod tests {
         assert!(refused(VerbsAddress { qkey: qkey(0x8000, 1), ..example() }));
         let mut unknown = example().section();
         unknown[0] = 3;
-        let unknown = Contents::new(*b"01234567").with(Network::Verbs, &unknown);
+        let unknown = Contents::new(*b"0123456").with(Network::Verbs, &unknown);
         assert!(VerbsAddress::parse(&unknown.address().unwrap()).is_err(), "an unknown link");
-        let elsewhere = Contents::new(*b"01234567").with(Network::Tcp, &[1; 7]).address().unwrap();
+        let elsewhere = Contents::new(*b"0123456").with(Network::Tcp, &[1; 7]).address().unwrap();
         assert!(VerbsAddress::parse(&elsewhere).is_err());
     }
 }

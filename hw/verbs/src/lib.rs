@@ -1,6 +1,8 @@
 //! The device for RDMA by libibverbs: reliable connected queue pairs (RC) on InfiniBand, RoCE and
 //! soft-RoCE.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! # How it works
 //! 1. **Addresses.** A worker's address names the port, its partition, the number and key of a
 //!    datagram queue pair, and the worker's random name. Workers whose ports don't reach each other

@@ -2,6 +2,7 @@
 //! 32 bits.
 
 use tagmatch_device::bytes::{array_at, u32_at};
+use tagmatch_device::contents::Name;
 use tagmatch_device::tm::{Opcode, TMH_BYTES, Tmh, be32};
 use tagmatch_device::{Address, ReadMessage};
 use tagmatch_secret::{PROOF_BYTES, Proof, Secret};
@@ -59,7 +60,7 @@ pub(super) enum Handshake {
 pub(super) struct Datagram {
     /// The name of the worker that must receive it: another worker may have had the same queue pair
     /// number before.
-    pub(super) to: [u8; 8],
+    pub(super) to: Name,
     /// The address of the sender, which may be on other networks as well.
     pub(super) from: Address,
     pub(super) handshake: Handshake,
@@ -84,7 +85,7 @@ impl Datagram {
     /// | 0..4 | `TMvh` |
     /// | 4, 5, 6 | version, kind, reason of a refusal |
     /// | 7 | length of the sender's address |
-    /// | 8..16 | name of the receiver |
+    /// | 8..15 | name of the receiver |
     /// | 16..80 | address of the sender |
     /// | 80..92 | the sender's queue pair, first packet sequence number, longest message |
     /// | 92, 93 | READs that the sender serves, its path MTU |
@@ -102,7 +103,7 @@ impl Datagram {
         let from = self.from.as_bytes();
         // An address has at most 64 bytes.
         bytes[7] = u8::try_from(from.len()).unwrap_or(0);
-        bytes[8..FROM].copy_from_slice(&self.to);
+        bytes[8..8 + self.to.len()].copy_from_slice(&self.to);
         bytes[FROM..FROM + from.len()].copy_from_slice(from);
         let (kind, why, end, to_qp) = match self.handshake {
             Handshake::Request(end) => (1, 0, Some(end), 0),
@@ -271,7 +272,7 @@ mod tests {
 
     fn example(handshake: Handshake) -> Datagram {
         let from = Address::from_bytes(&[9; 40]).unwrap();
-        Datagram { to: [4; 8], from, handshake }
+        Datagram { to: [4; 7], from, handshake }
     }
 
     const EXAMPLE_END: LinkEnd = LinkEnd {

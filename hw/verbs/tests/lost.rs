@@ -34,7 +34,7 @@ fn add(device: &mut Verbs, entry: u32, tag: u64, buffer: Buffer) -> TagHandle {
 #[test]
 #[ignore = "kills the device: ci/test hca"]
 fn a_lost_device_gives_its_receives_back() {
-    let config = || VerbsConfig { tag_matching: TagMatching::Auto, ..VerbsConfig::default() };
+    let config = || VerbsConfig::default().tag_matching(TagMatching::Auto);
     let (mut a, mut b) =
         (Verbs::new(config()).unwrap(), Verbs::new(VerbsConfig::default()).unwrap());
     for device in [&mut a, &mut b] {

@@ -12,7 +12,7 @@ const CONTROL: &str = "/sys/class/tagmatch-hca/control";
 /// Two connected devices that repeat a packet seven times, each after 4.096 µs × 2^`ack_timeout`.
 fn pair(ack_timeout: u8) -> (Verbs, Verbs, PeerId) {
     let ack_timeout = Some(ack_timeout);
-    let config = VerbsConfig { ack_timeout, retry_count: Some(7), ..VerbsConfig::default() };
+    let config = VerbsConfig::default().ack_timeout(ack_timeout).retry_count(Some(7));
     let [mut a, mut b] = [config.clone(), config].map(|config| Verbs::new(config).unwrap());
     for device in [&mut a, &mut b] {
         assert!(matches!(poll(device), Some(Owned::Up(PeerId::ONESELF, _))));

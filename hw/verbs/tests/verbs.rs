@@ -45,18 +45,16 @@ impl Fixture for OnVerbs {
 
     /// A NIC that hears nothing gives up after minutes: the kernel tells of the dead.
     fn usual() -> Verbs {
-        verbs(VerbsConfig { ack_timeout: Some(22), ..Default::default() })
+        verbs(VerbsConfig::default().ack_timeout(Some(22)))
     }
 
     fn narrow(message_max: u32) -> Verbs {
         let (receive_buffers, queue_depth, send_buffers) = (32, 32, 4);
-        let config = VerbsConfig {
-            message_max,
-            receive_buffers,
-            queue_depth,
-            send_buffers,
-            ..Default::default()
-        };
+        let config = VerbsConfig::default()
+            .message_max(message_max)
+            .receive_buffers(receive_buffers)
+            .queue_depth(queue_depth)
+            .send_buffers(send_buffers);
         verbs(config)
     }
 }
@@ -148,8 +146,7 @@ fn receivers_not_ready() -> u64 {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
-    let config =
-        VerbsConfig { receive_buffers: 32, queue_depth: 32, send_buffers: 4, ..Default::default() };
+    let config = VerbsConfig::default().receive_buffers(32).queue_depth(32).send_buffers(4);
     let (mut a, mut b) = (verbs(config.clone()), verbs(config));
     let (to_b, to_a) = connect(&mut a, &mut b);
     let not_ready = receivers_not_ready();
@@ -233,7 +230,7 @@ fn more_reads_than_may_be_under_way_end_in_order() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     const LENGTH: usize = 100_000;
-    let mut device = verbs(VerbsConfig { idle_memory_max: 1 << 18, ..VerbsConfig::default() });
+    let mut device = verbs(VerbsConfig::default().idle_memory_max(1 << 18));
     let describe = |buffer: &Buffer| format!("{buffer:?}");
     let short = device.allocate(100).unwrap();
     assert_eq!(
@@ -326,7 +323,7 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn an_absent_or_closed_worker_is_detected() {
-    let config = VerbsConfig { connect_timeout: Duration::from_millis(400), ..Default::default() };
+    let config = VerbsConfig::default().connect_timeout(Duration::from_millis(400));
     let (mut a, mut b) = (verbs(config.clone()), verbs(config.clone()));
     let gone = verbs(config).address();
     let nobody = a.connect(&gone).unwrap();
@@ -347,7 +344,7 @@ fn workers_of_one_job_connect_and_no_others() {
     let job = |byte| Some(Secret::from_bytes(&[byte; 16]).unwrap());
     let with = |secret| {
         let connect_timeout = Duration::from_millis(400);
-        verbs(VerbsConfig { secret, connect_timeout, ..Default::default() })
+        verbs(VerbsConfig::default().secret(secret).connect_timeout(connect_timeout))
     };
     for (callers, listeners) in [(job(1), None), (None, job(1)), (job(1), job(2))] {
         let (mut a, mut b) = (with(callers), with(listeners));

@@ -8,8 +8,8 @@ use tagmatch_device::contents::Contents;
 fuzz_target!(|data: &[u8]| {
     tagmatch_tcp::fuzzing::read(data);
     // Addresses and openings begin with a mark, which random bytes seldom do.
-    let address = Contents::new([0; 8]).with(Network::Tcp, &[]).address().unwrap();
-    for mark in [&address.as_bytes()[..1], b"TMtp\x01"] {
+    let address = Contents::new([0; 7]).with(Network::Tcp, &[]).address().unwrap();
+    for mark in [&address.as_bytes()[..2], b"TMtp\x01"] {
         let mut marked = data.to_vec();
         if let Some(place) = marked.get_mut(..mark.len()) {
             place.copy_from_slice(mark);

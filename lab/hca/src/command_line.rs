@@ -170,13 +170,12 @@ impl Options {
                     None => knobs.set(name, value)?,
                 },
                 None if knob == "random" => {
-                    knobs = Knobs { first_count: 0, ..Knobs::random(self.seed) };
+                    knobs = Knobs::random(self.seed).first_count(0);
                 }
                 None => return Err(OptionError::NoKnob { text: knob.clone() }),
             }
         }
-        let model =
-            ModelConfig { slots: self.tags, seed: self.seed, knobs, ..ModelConfig::default() };
+        let model = ModelConfig::default().slots(self.tags).seed(self.seed).knobs(knobs);
         model.check()?;
         if self.places.len() > self.devices as usize {
             return Err(OptionError::Places(self.places.len(), self.devices));
@@ -222,7 +221,7 @@ mod tests {
         assert_eq!((model.slots, model.seed, model.knobs.wake), (15, 3, Wake::Never));
         // A later option changes what an earlier one has drawn.
         let drawn = settings("--seed 9 --knob random --knob wake=never").unwrap().model.knobs;
-        let expected = Knobs { first_count: 0, wake: Wake::Never, ..Knobs::random(9) };
+        let expected = Knobs::random(9).first_count(0).wake(Wake::Never);
         assert_eq!(drawn, expected);
     }
 

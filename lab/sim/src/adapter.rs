@@ -72,18 +72,16 @@ impl ModelNic {
     fn config(self, seed: u64) -> ModelConfig {
         let mut random = Random::stream(seed, 5);
         let slots = random.pick(&[1, 2, 3, 8, 127]);
-        let mut config = ModelConfig {
-            slots,
-            operations: random.pick(&[2 * slots + 2, 2 * slots + 2, 2, 3, 5]),
-            seed,
-            knobs: Knobs { deletes_in_order: random.per_mille(300), ..Knobs::random(seed) },
-            ..ModelConfig::default()
-        };
+        let mut config = ModelConfig::default()
+            .slots(slots)
+            .operations(random.pick(&[2 * slots + 2, 2 * slots + 2, 2, 3, 5]))
+            .seed(seed)
+            .knobs(Knobs::random(seed).deletes_in_order(random.per_mille(300)));
         if random.per_mille(200) {
             // The host must tell its count more often to a NIC with a low sync limit.
             let knobs = config.knobs;
             let (operation, answer) = (Delay::NONE, Delay::NONE);
-            config.knobs = Knobs { sync_limit: 16, buffers_min: 1, operation, answer, ..knobs };
+            config.knobs = knobs.sync_limit(16).buffers_min(1).operation(operation).answer(answer);
             config.buffers = 2;
             config.operations = 2 * slots + 2;
         }

@@ -11,8 +11,9 @@ use crate::spawn::SIZE_MAX;
 
 /// A job to launch. The default has no command and no process, which is an error.
 ///
-/// Fields may be added: end the expression with `..Launch::default()`.
+/// Fields may be added: begin with [`Launch::new`].
 #[derive(Clone, Default, Debug)]
+#[non_exhaustive]
 pub struct Launch {
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -23,6 +24,27 @@ pub struct Launch {
     pub label: bool,
     /// Whether the other processes go on when a process fails.
     pub keep_going: bool,
+}
+
+impl Launch {
+    /// `size` processes of a command.
+    pub fn new(command: Vec<OsString>, size: u32) -> Self {
+        Launch { command, size, ..Launch::default() }
+    }
+
+    /// Sets [`label`](#structfield.label).
+    #[must_use]
+    pub fn label(mut self, label: bool) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Sets [`keep_going`](#structfield.keep_going).
+    #[must_use]
+    pub fn keep_going(mut self, keep_going: bool) -> Self {
+        self.keep_going = keep_going;
+        self
+    }
 }
 
 /// Why a job can't be started, or was ended.

@@ -64,7 +64,7 @@ impl Endpoint {
             SendMode::Standard
         };
         let key = self.vacant()?;
-        let options = SendOptions { mode, immediate };
+        let options = SendOptions::default().mode(mode).immediate(immediate);
         match self.worker.send_queued_with(peer, tag, buffer, options, key.to_bits()) {
             Ok(QueuedSend::Complete(_)) => self.bound.tell(sinks, Entry::new(context, kind), tells),
             Ok(QueuedSend::UnderWay(request)) => {

@@ -59,14 +59,13 @@ impl<'a> TwoWorkers<'a> {
         let defaults = Config::default();
         let messages = (2 * ids as u64).max(defaults.unexpected_messages);
         let bytes = (messages * 2).saturating_mul(defaults.eager_max as u64);
-        let config = Config {
-            unexpected_messages: messages,
-            unexpected_bytes: bytes.max(defaults.unexpected_bytes),
-            unexpected_peer_percent: 100,
-            hw_tags,
-            layout: trace.layout,
-            ..defaults
-        };
+        let bytes = bytes.max(defaults.unexpected_bytes);
+        let config = defaults
+            .unexpected_messages(messages)
+            .unexpected_bytes(bytes)
+            .unexpected_peer_percent(100)
+            .hw_tags(hw_tags)
+            .layout(trace.layout);
         let receiver = Worker::new(config).map_err(WorkersError::setup)?;
         let senders = Senders::new(trace, &receiver)?;
         let mut workers = Self {
@@ -93,7 +92,7 @@ impl<'a> TwoWorkers<'a> {
                 self.begun_at[id.index()] = at;
                 let mut payload = vec![0; self.length(id)];
                 payload::fill(id, &mut payload);
-                let options = SendOptions { immediate: Some(id.0), ..SendOptions::default() };
+                let options = SendOptions::default().immediate(Some(id.0));
                 let Self { senders, receiver, .. } = self;
                 self.sends.add(id, senders.send(receiver, source, tag, payload, options));
             }

@@ -116,16 +116,16 @@ fn second() -> Outcome<Command> {
 
 fn config() -> Outcome<Config> {
     if let Ok(provider) = env::var(OFI) {
-        let ofi = OfiConfig { provider: Some(provider), ..OfiConfig::default() };
-        return Ok(Config { device: DeviceConfig::Ofi(ofi), ..Config::default() });
+        let ofi = OfiConfig::default().provider(Some(provider));
+        return Ok(Config::default().device(DeviceConfig::Ofi(ofi)));
     }
     let Ok(address) = env::var(LISTEN) else {
         // All buffers are lent, as those of the peers are.
-        let shm = ShmConfig { sender_writes: SenderWrites::AllBuffers, ..ShmConfig::default() };
-        return Ok(Config { device: DeviceConfig::Shm(shm), ..Config::default() });
+        let shm = ShmConfig::default().sender_writes(SenderWrites::AllBuffers);
+        return Ok(Config::default().device(DeviceConfig::Shm(shm)));
     };
-    let tcp = TcpConfig { listen: vec![address.parse()?], ..TcpConfig::default() };
-    Ok(Config { device: DeviceConfig::Tcp(tcp), ..Config::default() })
+    let tcp = TcpConfig::default().listen(vec![address.parse()?]);
+    Ok(Config::default().device(DeviceConfig::Tcp(tcp)))
 }
 
 /// Collective cases use a communicator, which owns the worker; all others use the worker directly.

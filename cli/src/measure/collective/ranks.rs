@@ -100,7 +100,7 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
         std::env::current_exe().map_err(|error| Failure::system("start ranks", &error))?;
     let arguments = std::env::args_os().skip(1);
     let command = std::iter::once(OsString::from(program)).chain(arguments).collect();
-    let launch = Launch { command, size, label: false, keep_going: dies };
+    let launch = Launch::new(command, size).keep_going(dies);
     let mut status = None;
     let told = |member: Member, failure: &launcher::Failure| {
         if dies && member.rank > 0 && *failure == launcher::Failure::Killed(KILLED) {
@@ -145,18 +145,16 @@ impl Ranks {
         let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
         let environment = environment::gather_ranks(places.processes(), places.cores(), cpus);
         let (carried, tags) = layouts(&device.device)?;
-        let worker = WorkerConfig {
-            hw_tags: common.hw_tags.config(None),
-            device: device.device.config(),
-            layout: carried,
-            secret: secret::known().map_err(|why| refused(job.rank(), why))?,
-            ..WorkerConfig::default()
-        };
+        let worker = WorkerConfig::default()
+            .hw_tags(common.hw_tags.config(None))
+            .device(device.device.config())
+            .layout(carried)
+            .secret(secret::known().map_err(|why| refused(job.rank(), why))?);
         let worker = Worker::new(worker).map_err(failed)?;
         let rank = job.rank();
         let net = WorkerNet::meet(worker, rank, |own| job.exchange(own)).map_err(failed)?;
         let shared_memory = !wanted.by_messages;
-        let runtime = Runtime::new(net, Config { tags, shared_memory, ..Config::default() })
+        let runtime = Runtime::new(net, Config::default().tags(tags).shared_memory(shared_memory))
             .map_err(failed)?;
         Ok(Self { job, runtime, device, environment, are_here, by_messages: wanted.by_messages })
     }

@@ -31,7 +31,7 @@
 //! let worker = Worker::new(WorkerConfig::default())?;
 //! let addresses = vec![worker.address()];
 //! let net = WorkerNet::new(worker, addresses, 0)?;
-//! let beating = HeartbeatConfig { timeout: Duration::from_secs(20), ..HeartbeatConfig::default() };
+//! let beating = HeartbeatConfig::default().timeout(Duration::from_secs(20));
 //! let runtime = Runtime::new(Heartbeats::new(net, beating)?, Config::default())?;
 //! runtime.world().barrier().wait()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -57,24 +57,27 @@ const BEAT_TAG: u64 = 1;
 /// How often beats are looked for within a period. This is the precision of periods.
 const LOOKS: u32 = 16;
 
-/// How heartbeats are timed, the same in all processes of a job.
-///
-/// Fields may be added: end the expression with `..HeartbeatConfig::default()`.
-#[derive(Clone, Copy, Debug)]
-pub struct HeartbeatConfig {
-    /// Time between two beats: above zero. Default: 3 s, as Open MPI's.
-    pub period: Duration,
-    /// How long a process may be silent: longer than `period`. Default: 10 s, as Open MPI's.
+tagmatch::settings! {
+    /// How heartbeats are timed, the same in all processes of a job.
     ///
-    /// A living process is never taken for dead under two conditions. The timeout is more than a
-    /// period and twice the sum of the longest time that a message takes and the longest time
-    /// between two calls of progress. All processes start within one timeout. If `f` neighbours in
-    /// the ring die at once, the last one is found after about `f` timeouts.
-    pub timeout: Duration,
-    /// As [`crate::Config::ids`].
-    pub ids: IdLayout,
-    /// As [`crate::Config::tags`].
-    pub tags: TagLayout,
+    /// Fields may be added: begin with `HeartbeatConfig::default()`, and set fields by the methods
+    /// named after them.
+    #[derive(Clone, Copy, Debug)]
+    pub struct HeartbeatConfig {
+        /// Time between two beats: above zero. Default: 3 s, as Open MPI's.
+        pub period: Duration,
+        /// How long a process may be silent: longer than `period`. Default: 10 s, as Open MPI's.
+        ///
+        /// A living process is never taken for dead under two conditions. The timeout is more than
+        /// a period and twice the sum of the longest time that a message takes and the longest time
+        /// between two calls of progress. All processes start within one timeout. If `f` neighbours
+        /// in the ring die at once, the last one is found after about `f` timeouts.
+        pub timeout: Duration,
+        /// As [`crate::Config::ids`].
+        pub ids: IdLayout,
+        /// As [`crate::Config::tags`].
+        pub tags: TagLayout,
+    }
 }
 
 impl Default for HeartbeatConfig {

@@ -65,7 +65,7 @@ impl Wire for Paper {
 }
 
 fn engine(knobs: Knobs) -> Engine<Paper> {
-    let config = ModelConfig { slots: 8, knobs, ..ModelConfig::default() };
+    let config = ModelConfig::default().slots(8).knobs(knobs);
     let sizes =
         QueueSizes { slots: 8, receives: 64, elements: 2, bounces: 4, requests: 20, read_max: 100 };
     let mut engine = Engine::new(Nic::new(&config).unwrap(), Paper::default(), sizes);
@@ -77,7 +77,7 @@ fn engine(knobs: Knobs) -> Engine<Paper> {
 
 /// One with so many ordinary buffers of key 1, and no floor.
 fn open(ordinary: u64) -> Engine<Paper> {
-    let mut engine = engine(Knobs { buffers_min: 1, ..Knobs::default() });
+    let mut engine = engine(Knobs::default().buffers_min(1));
     post(&mut engine, ordinary, 1);
     engine
 }

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tagmatch_device::bytes::array_at;
-use tagmatch_device::{Address, DeviceError};
+use tagmatch_device::{Address, DeviceError, Release};
 
 use super::kind::MeetingKind;
 use super::proof::Secret;
 
-/// Magic, version, name, secret, port.
+/// Magic, release, name, secret, port.
 const FIXED: usize = 4 + 1 + 8 + 16 + 2;
 const V4: u8 = 4;
 const V6: u8 = 6;
@@ -18,7 +18,7 @@ const V6: u8 = 6;
 /// | bytes | contents |
 /// |---|---|
 /// | 0..4 | [`MeetingKind::magic`] |
-/// | 4 | [`MeetingKind::version`] |
+/// | 4 | the [`Release`] |
 /// | 5..13 | name: random; names the device's socket on its machine, where every user can read it |
 /// | 13..29 | secret: random; a peer that connects proves that it knows the secret |
 /// | 29..31 | TCP port, little-endian |
@@ -41,9 +41,7 @@ impl MeetingAddress {
         if bytes.len() < FIXED || bytes[..4] != kind.magic {
             return Err(bad(kind.another_address));
         }
-        if bytes[4] != kind.version {
-            return Err(bad("the worker speaks another version"));
-        }
+        Release::check(bytes[4])?;
         let (name, secret) = (array_at(bytes, 5), array_at(bytes, 13));
         let port = u16::from_le_bytes(array_at(bytes, 29));
         let mut hosts = Vec::new();
@@ -64,7 +62,7 @@ impl MeetingAddress {
     /// The address with these contents, with as many hosts as fit.
     pub(crate) fn address(&self, kind: &MeetingKind) -> Result<Address, DeviceError> {
         let mut bytes = kind.magic.to_vec();
-        bytes.push(kind.version);
+        bytes.push(Release::OWN.byte());
         bytes.extend_from_slice(&self.name);
         bytes.extend_from_slice(&self.secret);
         bytes.extend_from_slice(&self.port.to_le_bytes());
@@ -136,7 +134,7 @@ mod tests {
         #[test]
         fn any_bytes_are_taken_or_refused(mut bytes in prop::collection::vec(any::<u8>(), 1..=64)) {
             let _ = MeetingAddress::parse(&Address::from_bytes(&bytes).unwrap(), &KIND);
-            for (at, magic) in KIND.magic.iter().chain(&[KIND.version]).enumerate().take(bytes.len()) {
+            for (at, magic) in KIND.magic.iter().chain(&[Release::OWN.byte()]).enumerate().take(bytes.len()) {
                 bytes[at] = *magic;
             }
             let _ = MeetingAddress::parse(&Address::from_bytes(&bytes).unwrap(), &KIND);

@@ -1,6 +1,6 @@
 //! A connection of the handshake: a stream that carries first proofs, then packets.
 //!
-//! Both ends send [`MeetingKind::magic`], the version and a challenge. The caller then sends its
+//! Both ends send [`MeetingKind::magic`], the release and a challenge. The caller then sends its
 //! proof and its packets; the listener checks the proof, sends its own, and answers. A packet is
 //! its length in 4 bytes, so many encrypted bytes, and their tag. To a wrong proof the listener
 //! answers with zeros, so that the caller knows why the connection ends.
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use tagmatch_device::PeerId;
+use tagmatch_device::{PeerId, Release};
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{random, stream};
 
@@ -21,7 +21,7 @@ use super::proof::{Challenge, Role, Secret, Session, Tag};
 
 /// Bytes received at a time.
 const PIECE: usize = 4096;
-/// Length of the opening that both ends send: magic, version, challenge.
+/// Length of the opening that both ends send: magic, release, challenge.
 const OPENING: usize = 5 + size_of::<Challenge>();
 const TAG: usize = size_of::<Tag>();
 /// The listener's answer to a wrong proof.
@@ -105,7 +105,7 @@ impl Connection {
         secret: Secret,
     ) -> io::Result<Self> {
         let challenge: Challenge = random()?;
-        let outbox = [&kind.magic[..], &[kind.version], &challenge].concat();
+        let outbox = [&kind.magic[..], &[Release::OWN.byte()], &challenge].concat();
         let trust = Trust::None { secret, challenge, unsaid: Vec::new() };
         let inbox = Vec::new();
         Ok(Connection {
@@ -258,7 +258,7 @@ fn put(outbox: &mut Vec<u8>, session: &mut Session, packet: &Packet) {
 /// The challenge of an opening.
 fn opening(bytes: &[u8], kind: &MeetingKind) -> Result<Challenge, &'static str> {
     let rest = bytes.strip_prefix(&kind.magic).ok_or("a handshake of another kind")?;
-    let rest = rest.strip_prefix(&[kind.version]).ok_or("a handshake of another version")?;
+    let rest = rest.strip_prefix(&[Release::OWN.byte()]).ok_or("a handshake of another release")?;
     rest.try_into().map_err(|_| "an opening of another length")
 }
 

@@ -5,8 +5,6 @@
 pub struct MeetingKind {
     /// The first bytes of each address and of each connection.
     pub magic: [u8; 4],
-    /// Version of addresses and of the handshake. Every change of either increases it.
-    pub version: u8,
     /// The name of a device's socket in the abstract namespace, but for its random end.
     pub socket_prefix: &'static str,
     /// The name under which the key for this handshake is taken from the job's secret.
@@ -22,7 +20,6 @@ pub struct MeetingKind {
 #[cfg(test)]
 pub(crate) const KIND: MeetingKind = MeetingKind {
     magic: *b"TMte",
-    version: 2,
     socket_prefix: "tagmatch-test-",
     protocol: b"tagmatch test",
     another_address: "not the address of a test",

@@ -1,5 +1,7 @@
 //! How devices that match by themselves meet: what `hw/ucx` and `hw/ofi` have in common.
 //!
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! UCX and libfabric move tagged messages, and leave open how processes find each other, whom they
 //! trust, and how they learn that a process has died. This crate answers that, over a socket of its
 //! own for each pair of devices.

@@ -27,7 +27,7 @@ pub struct Host {
 }
 
 pub fn with(knobs: Knobs) -> Host {
-    Host::new(&ModelConfig { knobs, ..ModelConfig::default() })
+    Host::new(&ModelConfig::default().knobs(knobs))
 }
 
 impl Host {

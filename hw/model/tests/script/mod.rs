@@ -47,7 +47,7 @@ pub enum Seen {
 }
 
 pub fn model(knobs: Knobs) -> Model<Script> {
-    with(&ModelConfig { knobs, ..ModelConfig::default() })
+    with(&ModelConfig::default().knobs(knobs))
 }
 
 pub fn with(config: &ModelConfig) -> Model<Script> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 use tagmatch_device::{Buffer, PeerId, TagMatching};
-use tagmatch_ofi::{NicMatches, Ofi, OfiConfig};
+use tagmatch_ofi::{NicMatches, Ofi};
 use tagmatch_testkit::device::{Other, PATIENCE, ROLE, hear_line, role, say};
 use tagmatch_testkit::matching::{message_of, pair, pattern_of, send_of, synchronous, wait};
 use tagmatch_testkit::scratch::Scratch;
@@ -42,7 +42,7 @@ fn the_mode_is_hybrid_or_software_and_never_hardware() {
             Ok("off") => TagMatching::Off,
             _ => TagMatching::Auto,
         };
-        println!("child: {}", Ofi::probe(&OfiConfig { hw_tags, ..config("cxi") }));
+        println!("child: {}", Ofi::probe(&config("cxi").hw_tags(hw_tags)));
         return;
     }
     let off = ("TAGMATCH_CXI_CONTROL", "off");

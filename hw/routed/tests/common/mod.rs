@@ -128,7 +128,11 @@ fn tcp_config() -> TcpConfig {
     // A worker that sleeps looks at its connections an eighth of this time after a message. No
     // test may end by that look.
     let acknowledge_timeout = Duration::from_secs(3600);
-    TcpConfig { secret, listen, connect_timeout, acknowledge_timeout, ..TcpConfig::default() }
+    TcpConfig::default()
+        .secret(secret)
+        .listen(listen)
+        .connect_timeout(connect_timeout)
+        .acknowledge_timeout(acknowledge_timeout)
 }
 
 pub fn tcp() -> Tcp {
@@ -148,8 +152,8 @@ pub fn worker(machine: u8) -> Worker {
 /// A worker on a machine with TCP, which has little room.
 pub fn narrow_worker(machine: u8, message_max: u32) -> Worker {
     share_descriptors();
-    let config = ShmConfig { ring_bytes: 16 << 10, message_max, ..ShmConfig::default() };
+    let config = ShmConfig::default().ring_bytes(16 << 10).message_max(message_max);
     let local = OnMachine { shm: Shm::new(config).unwrap(), machine };
-    let tcp = Tcp::new(TcpConfig { outbox_bytes: 4096, message_max, ..tcp_config() }).unwrap();
+    let tcp = Tcp::new(tcp_config().outbox_bytes(4096).message_max(message_max)).unwrap();
     up(Routed::new(local, vec![Box::new(tcp)]).unwrap())
 }

@@ -25,7 +25,7 @@ pub const DOORBELL_BYTES: usize = 4096;
 pub struct RawSocket(pub OwnedFd);
 
 pub fn name_of(address: &Address) -> String {
-    let random = &address.as_bytes()[1..9];
+    let random = &address.as_bytes()[2..9];
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("\0tagmatch-{digits}")
 }
@@ -164,7 +164,7 @@ pub const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SE
 /// An address that could be of this process, made from another one.
 pub fn invented(like: &Address, seed: u8) -> Address {
     let mut bytes = like.as_bytes().to_vec();
-    for (at, byte) in bytes[1..9].iter_mut().enumerate() {
+    for (at, byte) in bytes[2..9].iter_mut().enumerate() {
         *byte = byte.wrapping_add(seed).wrapping_mul(5).wrapping_add(at as u8);
     }
     Address::from_bytes(&bytes).unwrap()

@@ -37,12 +37,10 @@ pub fn secret(byte: u8) -> Secret {
 
 /// Settings for loopback, which end soon.
 pub fn config() -> TcpConfig {
-    TcpConfig {
-        secret: Some(secret(7)),
-        listen: vec![Ipv4Addr::LOCALHOST.into()],
-        connect_timeout: Duration::from_secs(2),
-        ..TcpConfig::default()
-    }
+    TcpConfig::default()
+        .secret(Some(secret(7)))
+        .listen(vec![Ipv4Addr::LOCALHOST.into()])
+        .connect_timeout(Duration::from_secs(2))
 }
 
 /// A device that has reported that it is connected to itself.

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use tagmatch_device::contents::Contents;
+use tagmatch_device::contents::{Contents, Name};
 use tagmatch_device::{Address, Device, Network};
 use tagmatch_secret::{Greeting, NONCE_BYTES, Nonce, Proof, ProofEnd, Role};
 use tagmatch_tcp::{Secret, Tcp};
@@ -59,19 +59,19 @@ pub fn frame(kind: u8, word: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// An address of a worker that is on TCP alone: its name, and what TCP has to say.
-pub fn address_of(name: [u8; 8], section: &[u8]) -> Address {
+pub fn address_of(name: Name, section: &[u8]) -> Address {
     Contents::new(name).with(Network::Tcp, section).address().unwrap()
 }
 
 /// An address at which nothing listens: port 1 of 127.0.0.1.
-pub fn nowhere(name: [u8; 8]) -> Address {
+pub fn nowhere(name: Name) -> Address {
     address_of(name, b"\x01\x00\x04\x7f\0\0\x01")
 }
 
 /// An address at which nothing listens, of a worker whose name ends in a byte.
 pub fn invented(byte: u8) -> Address {
-    let mut name = *b"nobodyy?";
-    name[7] = byte;
+    let mut name = *b"nobody?";
+    name[6] = byte;
     nowhere(name)
 }
 

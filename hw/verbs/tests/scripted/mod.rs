@@ -223,7 +223,7 @@ pub fn break_queue_pairs(name: &str, status: sys::ibv_wc_status) {
 /// The settings that use this library, and a device by its name.
 pub fn config(device: &str) -> VerbsConfig {
     let device = (!device.is_empty()).then(|| device.to_owned());
-    VerbsConfig { device, library: SCRIPTED, ..VerbsConfig::default() }
+    VerbsConfig::default().device(device).library(SCRIPTED)
 }
 
 /// A worker on a device of this thread.

@@ -90,7 +90,7 @@ fn settle(device: &mut Verbs) {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn a_region_is_unregistered_once_it_has_lingered() {
     for linger in [Duration::ZERO, Duration::from_millis(50)] {
-        let mut device = verbs(VerbsConfig { linger, library: COUNTING, ..VerbsConfig::default() });
+        let mut device = verbs(VerbsConfig::default().linger(linger).library(COUNTING));
         settle(&mut device);
         let before = regions();
         let exposure = device.expose(READER, Buffer::from(vec![7; 100_000])).unwrap();
@@ -123,7 +123,7 @@ fn registered(device: &mut Verbs, memory: &mut [u8]) -> Registered {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn parts_of_registered_memory_are_not_registered_again() {
     const PART: usize = 100_000;
-    let config = || VerbsConfig { library: COUNTING, ..VerbsConfig::default() };
+    let config = || VerbsConfig::default().library(COUNTING);
     let (mut a, mut b) = (verbs(config()), verbs(config()));
     let (to_b, _) = connect(&mut a, &mut b);
     let (mut of_a, mut of_b) = (vec![0; 3 * PART], pattern(5, 3 * PART));
@@ -169,7 +169,7 @@ fn parts_of_registered_memory_are_not_registered_again() {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn memory_that_is_not_there_is_not_registered() {
-    let mut device = verbs(VerbsConfig { library: COUNTING, ..VerbsConfig::default() });
+    let mut device = verbs(VerbsConfig::default().library(COUNTING));
     settle(&mut device);
     let before = regions();
     let nowhere = NonNull::new(ptr::without_provenance_mut(1 << 40)).unwrap();
@@ -191,7 +191,7 @@ fn resident_bytes() -> u64 {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn devices_and_idle_peers_take_little_memory() {
     const PEERS: u64 = 24;
-    let config = || VerbsConfig { library: COUNTING, ..VerbsConfig::default() };
+    let config = || VerbsConfig::default().library(COUNTING);
     let before = REGISTERED_BYTES.load(Relaxed);
     let mut center = verbs(config());
     let registered = REGISTERED_BYTES.load(Relaxed) - before;
@@ -221,7 +221,7 @@ fn first_up(victim: &mut Verbs, others: &mut [Verbs]) -> PeerId {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn requests_from_hosts_that_are_not_there_do_not_take_all_the_time() {
-    let mut victim = verbs(VerbsConfig { library: COUNTING, ..VerbsConfig::default() });
+    let mut victim = verbs(VerbsConfig::default().library(COUNTING));
     let mut others: Vec<_> = (0..3).map(|_| verbs(VerbsConfig::default())).collect();
     for other in &mut others {
         other.connect(&victim.address()).unwrap();

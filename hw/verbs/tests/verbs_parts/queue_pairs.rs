@@ -105,7 +105,7 @@ fn changes(mask: u32) -> Vec<sys::ibv_qp_attr> {
 /// The changes that set all of `mask` while two devices connect with each other.
 fn changes_of_pair(config: VerbsConfig, mask: u32) -> Vec<sys::ibv_qp_attr> {
     locked(&CHANGES).clear();
-    let config = VerbsConfig { library: WATCHING, ..config };
+    let config = config.library(WATCHING);
     let (mut a, mut b) = (verbs(config.clone()), verbs(config));
     connect(&mut a, &mut b);
     changes(mask)
@@ -138,7 +138,7 @@ fn a_queue_pair_goes_on_sending_through_an_outage_of_five_seconds() {
 fn messages_are_carried_inline_as_far_as_the_device_allows() {
     for limit in [101, 48, 16, 1, 0] {
         INLINE_MAX.store(limit, Relaxed);
-        let config = VerbsConfig { library: WATCHING, ..VerbsConfig::default() };
+        let config = VerbsConfig::default().library(WATCHING);
         let (mut a, mut b, mut c) = (verbs(config.clone()), verbs(config.clone()), verbs(config));
         let (to_b, from_a) = connect(&mut a, &mut b);
         // The device is asked for what it allows, which a first queue pair has found out.
@@ -161,14 +161,12 @@ fn messages_are_carried_inline_as_far_as_the_device_allows() {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn what_a_user_sets_reaches_the_queue_pairs() {
-    let config = VerbsConfig {
-        service_level: Some(3),
-        traffic_class: Some(106),
-        ack_timeout: Some(17),
-        retry_count: Some(5),
-        mtu: Some(512),
-        ..VerbsConfig::default()
-    };
+    let config = VerbsConfig::default()
+        .service_level(Some(3))
+        .traffic_class(Some(106))
+        .ack_timeout(Some(17))
+        .retry_count(Some(5))
+        .mtu(Some(512));
     let paths = changes_of_pair(config, sys::IBV_QP_PATH_MTU);
     assert_eq!(paths.len(), 2);
     for attr in paths {
@@ -190,7 +188,7 @@ fn queue_pairs_are_in_the_first_partition_with_full_membership_or_in_the_one_tha
     }
     let with = |partition_key| {
         locked(&CHANGES).clear();
-        let config = VerbsConfig { partition_key, library: PARTITIONED, ..VerbsConfig::default() };
+        let config = VerbsConfig::default().partition_key(partition_key).library(PARTITIONED);
         let (mut a, b) = (verbs(config.clone()), verbs(config));
         let to_b = a.connect(&b.address());
         assert!(to_b.is_ok(), "{to_b:?}");
@@ -207,8 +205,7 @@ fn queue_pairs_are_in_the_first_partition_with_full_membership_or_in_the_one_tha
     for words in ["0x8005", "0x8001", "TAGMATCH_VERBS_PARTITION_KEY"] {
         assert!(error.contains(words), "{error}");
     }
-    let missing =
-        VerbsConfig { partition_key: Some(9), library: PARTITIONED, ..VerbsConfig::default() };
+    let missing = VerbsConfig::default().partition_key(Some(9)).library(PARTITIONED);
     let error = Verbs::new(missing).unwrap_err();
     assert!(matches!(error, DeviceError::InvalidValue { setting: "partition_key", .. }), "{error}");
 }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tagmatch_model::ModelConfig;
-
 use super::context::{MAX_CQE, MAX_SRQ_SGE, MAX_SRQ_WR, VECTORS};
 use super::{Command, Undo};
 use crate::abi::{self, CreateCq, CreateSrq, ModifySrq, SrqAttributes, TwoWords};
@@ -148,7 +146,7 @@ impl<M: Memory> Function<M> {
                 let cq = command.handle(abi::srq::CQ).ok_or(libc::EINVAL)?;
                 let cq = self.objects.cq(command.context, cq)?;
                 let model = &self.adapter.settings.model;
-                let config = ModelConfig { slots: tags, operations: 65536, ..model.clone() };
+                let config = model.clone().slots(tags).operations(65536);
                 Some(Box::new(TagQueue::new(&config, cq).map_err(|_| libc::EINVAL)?))
             }
             _ => None,

@@ -150,7 +150,7 @@ impl TestQp {
 pub(super) const PLACES: u32 = 16;
 
 pub(super) fn settings() -> Settings {
-    let model = ModelConfig { slots: 7, ..ModelConfig::default() };
+    let model = ModelConfig::default().slots(7);
     Settings {
         devices: vec![0],
         places: Vec::new(),

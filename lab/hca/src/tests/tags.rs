@@ -154,7 +154,8 @@ fn a_match_has_one_completion_or_two_as_set() {
     for (eager_in_two, incomplete_in_two, expected) in
         [(InTwo::Never, Chance::NEVER, one), (InTwo::Always, Chance::ALWAYS, two)]
     {
-        let knobs = Knobs { eager_in_two, incomplete_in_two, ..Knobs::default() };
+        let knobs =
+            Knobs::default().eager_in_two(eager_in_two).incomplete_in_two(incomplete_in_two);
         let (mut p, mut a, mut b, _, mut commands) = with_knobs(knobs);
         append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
         append(&p[1], &mut commands, 2, 71, (b.at + 0x4_1000, 100, b.key), 0);
@@ -177,7 +178,7 @@ fn a_match_has_one_completion_or_two_as_set() {
 fn a_packet_is_no_longer_than_set() {
     let told = |packet_bytes, count| {
         let (mut p, mut a, mut b, _, mut commands) =
-            with_knobs(Knobs { packet_bytes, ..Knobs::default() });
+            with_knobs(Knobs::default().packet_bytes(packet_bytes));
         append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
         completions(&mut p, 1, &mut b.cq, 1);
         eager(&p[0], a.at, 70, &[7; 60]);
@@ -190,7 +191,7 @@ fn a_packet_is_no_longer_than_set() {
 #[test]
 fn a_delay_passes_by_the_turns_of_the_device() {
     let operation = Delay { chance: Chance::ALWAYS, ticks_max: 1 };
-    let (mut p, _, mut b, _, mut commands) = with_knobs(Knobs { operation, ..Knobs::default() });
+    let (mut p, _, mut b, _, mut commands) = with_knobs(Knobs::default().operation(operation));
     append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
     assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag().0, 5);
 }

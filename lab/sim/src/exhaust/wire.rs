@@ -53,7 +53,7 @@ impl Device for HandWire {
     }
 
     fn address(&self) -> Address {
-        let contents = Contents::new([0; 8]).with(Network::Shm, &[0; Network::SHM_BYTES]);
+        let contents = Contents::new([0; 7]).with(Network::Shm, &[0; Network::SHM_BYTES]);
         contents.address().unwrap_or_else(|_| unreachable!("one network fits"))
     }
 

@@ -85,17 +85,22 @@ impl ScopeWorld {
         let split = if scope.second_passes { 2 } else { 1 + u32::from(SENDERS) };
         let near = HandWire::new(Network::Shm, split..1 + u32::from(SENDERS), MESSAGE_BYTES);
         let wire = HandWire::new(Network::Tcp, 1..split, MESSAGE_BYTES);
-        let knobs = Knobs {
-            buffers_min: 1,
-            packet_bytes: 64,
-            // The counts wrap at the second message.
-            first_count: u16::MAX - 1,
-            sync_limit: scope.sync_limit,
-            ..Knobs::default()
-        };
+        // The counts wrap at the second message.
+        let knobs = Knobs::default()
+            .buffers_min(1)
+            .packet_bytes(64)
+            .first_count(u16::MAX - 1)
+            .sync_limit(scope.sync_limit);
         let Scope { slots, operations, .. } = *scope;
-        let mut model =
-            Model::new(wire, &ModelConfig { slots, operations, buffers: 8, seed: 0, knobs })?;
+        let mut model = Model::new(
+            wire,
+            &ModelConfig::default()
+                .slots(slots)
+                .operations(operations)
+                .buffers(8)
+                .seed(0)
+                .knobs(knobs),
+        )?;
         model.nic_mut().set_manual();
         let device = Routed::sleepless(near, vec![Box::new(model)])?;
         let mut engine = Engine::new(device, &engine_config(scope))?;

@@ -1,5 +1,6 @@
 //! Where workers are: their machines, and the networks that their machines are on.
 
+use tagmatch_device::bytes::array_at;
 use tagmatch_device::contents::Contents;
 use tagmatch_device::verbs_port::{VerbsLink, VerbsPort};
 use tagmatch_device::{Address, Network};
@@ -60,7 +61,7 @@ impl Site {
     /// The address of a worker that is on no network beyond its machine.
     pub(super) fn address(self, node: u32) -> Address {
         let section = self.section(Network::Shm, node);
-        let contents = Contents::new(u64::from(node).to_be_bytes());
+        let contents = Contents::new(array_at(&u64::from(node).to_be_bytes(), 1));
         let address = contents.with(Network::Shm, &section).address();
         address.unwrap_or_else(|_| unreachable!("one network fits"))
     }
@@ -68,5 +69,5 @@ impl Site {
 
 /// The worker with this address.
 pub(super) fn node_of(address: &Address) -> Option<u32> {
-    u32::try_from(u64::from_be_bytes(Contents::of(address).ok()?.name)).ok()
+    Some(u32::from_be_bytes(array_at(&Contents::of(address).ok()?.name, 3)))
 }
