@@ -18,10 +18,11 @@ enum MayUnsafe {
 
 /// A row of the table.
 #[derive(Debug)]
-struct CrateRow {
-    name: String,
-    is_published: bool,
-    uses: BTreeSet<String>,
+pub(super) struct CrateRow {
+    pub(super) name: String,
+    pub(super) is_published: bool,
+    /// Folders of ours, and names of others.
+    pub(super) uses: BTreeSet<String>,
     may_unsafe: MayUnsafe,
 }
 
@@ -57,7 +58,7 @@ fn rows(page: &str) -> BTreeMap<String, CrateRow> {
 }
 
 /// The packages of the workspace by folder, as their manifests describe them.
-fn packages(files: &[(String, String)]) -> BTreeMap<String, CrateRow> {
+pub(super) fn packages(files: &[(String, String)]) -> BTreeMap<String, CrateRow> {
     let manifests = files.iter().filter_map(|(path, text)| {
         let folder = path.strip_suffix("Cargo.toml")?.trim_end_matches('/');
         // Packages outside of the workspace.

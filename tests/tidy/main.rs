@@ -4,6 +4,8 @@
 
 mod circles;
 mod crates;
+mod entrance;
+mod house;
 mod imports;
 mod modules;
 mod pages;
@@ -264,7 +266,10 @@ fn undocumented_public(path: &str, text: &str) -> Vec<String> {
         let end = above.iter().position(|line| line.is_empty() || line.ends_with([';', '}', '{']));
         let above = &above[..end.unwrap_or(above.len())];
         let is_hidden = above.iter().any(|line| line.contains("#[doc(hidden)]"));
-        if !is_hidden && !above.iter().any(|line| line.starts_with("///")) {
+        // In a macro the documentation is what its caller gives.
+        const DOCUMENTATION: [&str; 3] = ["///", "#[doc", "$(#["];
+        let is_documented = |line: &&str| DOCUMENTATION.iter().any(|begin| line.starts_with(begin));
+        if !is_hidden && !above.iter().any(is_documented) {
             found.push(format!("{path}:{}: public and undocumented", number + 1));
         }
     }
