@@ -1,3 +1,5 @@
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! The device over a library that matches tags by itself, such as UCX or libfabric.
 //!
 //! [`Matching`] is the device. It has all that doesn't depend on the library: posted receives by
