@@ -27,12 +27,12 @@ impl<T: TagTransport> Matching<T> {
     /// A new device. Peers that get its address can reach it at once.
     ///
     /// # Errors
-    /// [`DeviceError::BadSetting`] if a setting is out of its range, or the layout leaves no room in
-    /// the library's tags; [`DeviceError::System`] if the library is not installed (the text names
-    /// the package), has another version than is known, or refuses the settings, or if the job's
-    /// secret can't be read; [`DeviceError::Unsupported`] if the library offers nothing usable here,
-    /// if matching in the NIC is required and not possible, or off and switched on by another
-    /// setting.
+    /// [`DeviceError::BadSetting`] if a setting is out of its range, or the layout leaves no room
+    /// in the library's tags; [`DeviceError::System`] if the library is not installed (the text
+    /// names the package), has another version than is known, or refuses the settings, or if the
+    /// job's secret can't be read; [`DeviceError::Unsupported`] if the library offers nothing
+    /// usable here, if matching in the NIC is required and not possible, or off and switched on by
+    /// another setting.
     pub fn new(config: T::Config) -> Result<Self, DeviceError> {
         let mut device = Matching { transport: T::open(config)? };
         let event = MatchingEvent::PeerUp { peer: PeerId::ONESELF };

@@ -15,8 +15,8 @@ use crate::operations::{Operation, Operations};
 
 /// A library that matches tags, as [`Matching`](crate::Matching) uses it.
 ///
-/// No call blocks. What a call can't tell at once is told by an event, in [`Core::events`] or by
-/// [`TagTransport::next_end`].
+/// No call blocks. What a call can't tell at once is told by an event, in [`FabricCore::events`] or
+/// by [`TagTransport::next_end`].
 pub trait TagTransport: MeetingHost + Sized {
     /// Settings of the device.
     type Config;
@@ -43,10 +43,10 @@ pub trait TagTransport: MeetingHost + Sized {
     fn probe(config: &Self::Config) -> Self::Info;
 
     /// What the device keeps.
-    fn core(&self) -> &Core<Self>;
+    fn core(&self) -> &FabricCore<Self>;
 
     /// What the device keeps, to be changed.
-    fn core_mut(&mut self) -> &mut Core<Self>;
+    fn core_mut(&mut self) -> &mut FabricCore<Self>;
 
     /// The transports used to reach a peer.
     fn transports(&self, peer: PeerId) -> Vec<String>;
@@ -151,7 +151,7 @@ pub trait TagTransport: MeetingHost + Sized {
     /// Makes progress; `true` if something was done.
     fn advance(&mut self) -> bool;
 
-    /// The event for the next operation that has ended and has no event among [`Core::events`].
+    /// The event for the next operation that has ended and has none in [`FabricCore::events`].
     #[inline]
     fn next_end(&mut self) -> Option<MatchingEvent> {
         None
@@ -199,13 +199,13 @@ pub trait TagTransport: MeetingHost + Sized {
     /// Whether no operation is left that the device has to wait for before it is closed.
     fn is_over(&self) -> bool;
 
-    /// Closes the library. `is_over`: no operation is under way. Returns whether the library has let
-    /// go of all memory.
+    /// Closes the library. `is_over`: no operation is under way. Returns whether the library has
+    /// let go of all memory.
     fn shut(&mut self, is_over: bool) -> bool;
 }
 
 /// What the device keeps for a transport.
-pub struct Core<T: TagTransport> {
+pub struct FabricCore<T: TagTransport> {
     /// The sockets, connections and peers.
     pub meeting: Meeting<T::Link>,
     /// Operations under way.
@@ -220,7 +220,7 @@ pub struct Core<T: TagTransport> {
     pub(crate) alarm: Alarm,
 }
 
-impl<T: TagTransport> Core<T> {
+impl<T: TagTransport> FabricCore<T> {
     /// A core without any operation. `below` is the library's descriptor, if a thread can sleep on
     /// it.
     ///
@@ -232,7 +232,7 @@ impl<T: TagTransport> Core<T> {
         below: Option<BorrowedFd<'_>>,
     ) -> Result<Self, DeviceError> {
         let alarm = Alarm::new(&meeting, below)?;
-        Ok(Core {
+        Ok(FabricCore {
             meeting,
             operations: Operations::new(pool),
             tokens: IntegerMap::default(),

@@ -18,9 +18,9 @@
 //!
 //! # How it works
 //! 1. Peers meet over a socket of ours ([`tagmatch_fabric::handshake`]). They exchange the names of
-//!    their endpoints, how they carry tags, and the number by which each knows the other. The end of this
-//!    connection is the end of the peer: no provider tells of deaths. A peer is reported as up once
-//!    the provider has a connection to it.
+//!    their endpoints, how they carry tags, and the number by which each knows the other. The end
+//!    of this connection is the end of the peer: no provider tells of deaths. A peer is reported as
+//!    up once the provider has a connection to it.
 //! 2. The tag on the wire has the application's tag, the sender's number, and three bits of this
 //!    device; length and immediate data go beside it (`carrier.rs`).
 //! 3. A message of at most 8 KiB goes as it is. Of a longer one, or one whose sender waits for its

@@ -160,7 +160,7 @@ impl OfiTransport {
         let Some(operation) = self.core.operations.at(parent) else {
             return Begun::Failed(sys::FI_ECANCELED);
         };
-        // A piece lies inside the buffer (`Long::take_next`, `OfiTransport::deliver`), which is a vector.
+        // A piece lies inside the buffer (`Long::take_next`, `deliver`), which is a vector.
         let memory =
             if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
         let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };

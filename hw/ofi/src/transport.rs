@@ -11,7 +11,7 @@ use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DeviceError, PeerId};
 use tagmatch_fabric::handshake::{Layout, Meeting, MeetingConfig};
 use tagmatch_fabric::settings::{check_times, find_secret};
-use tagmatch_fabric::{Canceller, Core, Operation as _, TagTransport};
+use tagmatch_fabric::{Canceller, FabricCore, Operation as _, TagTransport};
 use tagmatch_ofi_sys as sys;
 
 use super::carrier::{Carrier, Data, Wire};
@@ -47,7 +47,7 @@ pub struct OfiTransport {
     pub(super) answer: Option<(Key, Completion)>,
     // Dropped before the memory of the operations, which libfabric has.
     pub(super) endpoint: Endpoint,
-    pub(super) core: Core<OfiTransport>,
+    pub(super) core: FabricCore<OfiTransport>,
 }
 
 // SAFETY: the fields that are not `Send` are pointers to memory of this device, which libfabric
@@ -63,7 +63,7 @@ impl OfiTransport {
         meeting: Meeting<OfiLink>,
     ) -> Result<Self, DeviceError> {
         let descriptor = endpoint.descriptor().filter(|_| provider.wakes);
-        let core = Core::new(meeting, SpareMemories::new(provider.lent_piece()), descriptor)?;
+        let core = FabricCore::new(meeting, SpareMemories::new(provider.lent_piece()), descriptor)?;
         let mut transport = OfiTransport {
             carrier,
             provider,
@@ -131,11 +131,11 @@ impl TagTransport for OfiTransport {
         OfiInfo::probe(config)
     }
 
-    fn core(&self) -> &Core<Self> {
+    fn core(&self) -> &FabricCore<Self> {
         &self.core
     }
 
-    fn core_mut(&mut self) -> &mut Core<Self> {
+    fn core_mut(&mut self) -> &mut FabricCore<Self> {
         &mut self.core
     }
 

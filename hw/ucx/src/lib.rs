@@ -6,8 +6,8 @@
 //! 1. libucp is loaded when the first device is made, 1.13 or later. A device is one UCX worker.
 //!    UCX does the matching, keeps unexpected messages and transfers large ones.
 //! 2. Peers meet over a socket of ours ([`tagmatch_fabric::handshake`]), which an
-//!    [`Address`](tagmatch_device::Address) names. They exchange their worker addresses, the way in which they encode tags, and the number by which
-//!    each knows the other.
+//!    [`Address`](tagmatch_device::Address) names. They exchange their worker addresses, the way in
+//!    which they encode tags, and the number by which each knows the other.
 //! 3. This connection stays open, and its end is the peer's. An error of UCX's endpoint counts as
 //!    well.
 //! 4. A message's tag on the wire carries the application's tag, the sender's number in the

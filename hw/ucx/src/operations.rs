@@ -1,8 +1,9 @@
 //! Operations under way, and the callbacks by which UCX reports their ends.
 //!
-//! UCX calls back from inside its own functions. A callback writes to the context of its operation,
-//! whose memory never moves, and appends the context to a list. It does nothing else: it calls no
-//! function that could panic, and none of UCX or of the device. Polling takes contexts off the list.
+//! UCX calls back from inside its own functions. A callback writes to the context of its
+//! operation, whose memory never moves, and appends the context to a list. It does nothing else: it
+//! calls no function that could panic, and none of UCX or of the device. Polling takes contexts off
+//! the list.
 
 use std::cell::Cell;
 use std::ffi::c_void;

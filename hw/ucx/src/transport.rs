@@ -13,7 +13,7 @@ use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, DeviceError, DownReason, PeerId, RawMemory, Registered};
 use tagmatch_fabric::handshake::{Layout, Meeting, MeetingConfig, PeerState, Sent, break_with};
 use tagmatch_fabric::settings::find_secret;
-use tagmatch_fabric::{Canceller, Core, TagTransport, report_up};
+use tagmatch_fabric::{Canceller, FabricCore, TagTransport, report_up};
 use tagmatch_ucx_sys as sys;
 
 use super::carrier::Carrier;
@@ -29,7 +29,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 
 /// UCX, below the device.
 pub struct UcxTransport {
-    pub(super) core: Core<UcxTransport>,
+    pub(super) core: FabricCore<UcxTransport>,
     pub(super) carrier: Carrier,
     pub(super) ends: Rc<Ends>,
     /// Requests of UCX without an operation: endpoints that are being closed.
@@ -213,7 +213,7 @@ impl TagTransport for UcxTransport {
         let link = UcxLink { endpoint: Some(endpoint), ..UcxLink::default() };
         let ends = Ends::new();
         let meeting = Meeting::open(meeting, link)?;
-        let core = Core::new(meeting, Rc::clone(&ends), worker.descriptor())?;
+        let core = FabricCore::new(meeting, Rc::clone(&ends), worker.descriptor())?;
         let worker = ManuallyDrop::new(worker);
         Ok(UcxTransport { core, carrier, ends, closing: Vec::new(), worker })
     }
@@ -222,11 +222,11 @@ impl TagTransport for UcxTransport {
         UcxInfo::probe(config)
     }
 
-    fn core(&self) -> &Core<Self> {
+    fn core(&self) -> &FabricCore<Self> {
         &self.core
     }
 
-    fn core_mut(&mut self) -> &mut Core<Self> {
+    fn core_mut(&mut self) -> &mut FabricCore<Self> {
         &mut self.core
     }
 

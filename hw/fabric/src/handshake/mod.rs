@@ -3,8 +3,8 @@
 //! Internal, no promises: programs depend on `tagmatch`.
 //!
 //! UCX and libfabric move tagged messages, and leave open how processes find each other, whom they
-//! trust, and how they learn that a process has died. This crate answers that, over a socket of its
-//! own for each pair of devices.
+//! trust, and how they learn that a process has died. This module answers that, over a socket of
+//! its own for each pair of devices.
 //!
 //! # How it works
 //! 1. An address names a socket, on this machine by random bytes and for others by TCP: an address
@@ -20,7 +20,7 @@
 //!    device ends the operations that depend on the peer, and the peer is reported as down. A
 //!    device that leaves in order says so first; then its end is no fault.
 //!
-//! A device has a [`Meeting`] and implements [`MeetingHost`]; the functions of this crate take the
+//! A device has a [`Meeting`] and implements [`MeetingHost`]; the functions of this module take the
 //! device. On a machine, the kernel confirms that the other process belongs to the same user before
 //! a byte is sent or received.
 //!

@@ -4,9 +4,10 @@ use rustix::io::Errno;
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId};
 
+use super::fixture::{Fixture, Settings};
 use super::support::*;
-use super::{Fixture, Settings};
 
+/// Both begin at once and meet in one connection.
 pub fn both_begin_at_once_and_meet_in_one_connection<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b) = (up::<F>(&way), up::<F>(&way));
@@ -34,6 +35,7 @@ pub fn both_begin_at_once_and_meet_in_one_connection<F: Fixture>() {
     }
 }
 
+/// Sends wait for their peer in order.
 pub fn sends_wait_for_their_peer_in_order<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b) = (up::<F>(&way), up::<F>(&way));
@@ -49,6 +51,7 @@ pub fn sends_wait_for_their_peer_in_order<F: Fixture>() {
     }
 }
 
+/// Nobody there is told with the sends.
 pub fn nobody_there_is_told_with_the_sends<F: Fixture>() {
     for way in F::ways() {
         let mut a = up::<F>(&way);
@@ -63,6 +66,7 @@ pub fn nobody_there_is_told_with_the_sends<F: Fixture>() {
     }
 }
 
+/// Workers of one job reach each other and no others.
 pub fn workers_of_one_job_reach_each_other_and_no_others<F: Fixture>() {
     for way in F::ways() {
         let with = |secret| up_with::<F>(&way, Settings { secret, ..Settings::default() });
@@ -83,6 +87,7 @@ pub fn workers_of_one_job_reach_each_other_and_no_others<F: Fixture>() {
     }
 }
 
+/// Those who carry tags in another way are refused.
 pub fn those_who_carry_tags_in_another_way_are_refused<F: Fixture>() {
     let way = &F::ways()[0];
     let mut a = up::<F>(way);
@@ -94,6 +99,7 @@ pub fn those_who_carry_tags_in_another_way_are_refused<F: Fixture>() {
     assert!(a.poll().is_none());
 }
 
+/// No more peers than the source field numbers.
 pub fn no_more_peers_than_the_source_field_numbers<F: Fixture>() {
     let way = &F::ways()[0];
     let small = || up_with::<F>(way, Settings { layout: [7, 1], ..Settings::default() });
@@ -106,6 +112,7 @@ pub fn no_more_peers_than_the_source_field_numbers<F: Fixture>() {
     assert_eq!(reason, DownReason::Unreachable { errno: Errno::USERS.raw_os_error() });
 }
 
+/// Addresses of others are refused.
 pub fn addresses_of_others_are_refused<F: Fixture>() {
     let mut a = up::<F>(&F::ways()[0]);
     for bytes in [&b"x"[..], F::MAGIC, &[0; 64], &a.address().as_bytes()[..10]] {

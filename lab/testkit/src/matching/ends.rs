@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent, OperationError, TagSend, Unfit};
 use tagmatch_device::{Buffer, DownReason, PeerId};
 
-use super::Fixture;
+use super::fixture::Fixture;
 use super::support::*;
 use crate::device::{Other, PATIENCE, hear_line, role, say};
 
@@ -96,6 +96,7 @@ fn receive_what_is_kept<F: Fixture>(device: &mut F::Device, peer: PeerId, way: &
     }
 }
 
+/// A killed peer ends what depends on it and nothing else.
 pub fn a_killed_peer_ends_what_depends_on_it_and_nothing_else<F: Fixture>() {
     if let Some(role) = role() {
         play::<F>(&role);
@@ -148,6 +149,7 @@ pub fn a_killed_peer_ends_what_depends_on_it_and_nothing_else<F: Fixture>() {
     }
 }
 
+/// What a killed peer had sent whole can be received.
 pub fn what_a_killed_peer_had_sent_whole_can_be_received<F: Fixture>() {
     if let Some(role) = role() {
         play::<F>(&role);
@@ -163,6 +165,7 @@ pub fn what_a_killed_peer_had_sent_whole_can_be_received<F: Fixture>() {
     }
 }
 
+/// A rendezvous of a killed peer ends with it.
 pub fn a_rendezvous_of_a_killed_peer_ends_with_it<F: Fixture>() {
     if let Some(role) = role() {
         play::<F>(&role);
@@ -183,6 +186,7 @@ pub fn a_rendezvous_of_a_killed_peer_ends_with_it<F: Fixture>() {
     }
 }
 
+/// A peer that is killed midway leaves a defined end.
 pub fn a_peer_that_is_killed_midway_leaves_a_defined_end<F: Fixture>() {
     if let Some(role) = role() {
         play::<F>(&role);
@@ -225,6 +229,7 @@ pub fn a_peer_that_is_killed_midway_leaves_a_defined_end<F: Fixture>() {
     }
 }
 
+/// What was sent before a device is dropped arrives.
 pub fn what_was_sent_before_a_device_is_dropped_arrives<F: Fixture>() {
     if let Some(role) = role() {
         play::<F>(&role);
@@ -239,6 +244,7 @@ pub fn what_was_sent_before_a_device_is_dropped_arrives<F: Fixture>() {
     }
 }
 
+/// A disconnect ends both sides.
 pub fn a_disconnect_ends_both_sides<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -269,6 +275,7 @@ pub fn a_disconnect_ends_both_sides<F: Fixture>() {
     }
 }
 
+/// A device that is closed ends everything once.
 pub fn a_device_that_is_closed_ends_everything_once<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -307,7 +314,8 @@ pub fn a_device_that_is_closed_ends_everything_once<F: Fixture>() {
     }
 }
 
-/// Run under AddressSanitizer or valgrind, this is the test that the library has let go of all memory.
+/// Run under AddressSanitizer or valgrind, this is the test that the library has let go of all
+/// memory.
 pub fn a_device_is_dropped_with_everything_under_way<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -331,6 +339,7 @@ pub fn a_device_is_dropped_with_everything_under_way<F: Fixture>() {
     }
 }
 
+/// A device can be dropped while it connects.
 pub fn a_device_can_be_dropped_while_it_connects<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b) = (up::<F>(&way), up::<F>(&way));
@@ -351,6 +360,7 @@ pub fn a_device_can_be_dropped_while_it_connects<F: Fixture>() {
     }
 }
 
+/// Either side may go while a large message is under way.
 pub fn either_side_may_go_while_a_large_message_is_under_way<F: Fixture>() {
     for way in F::ways() {
         for is_sender in [true, false] {
@@ -390,8 +400,8 @@ pub fn either_side_may_go_while_a_large_message_is_under_way<F: Fixture>() {
     }
 }
 
-/// Whatever the library was doing for the sender, its receiver gets the message whole or not at all, and
-/// neither touches what was freed.
+/// Whatever the library was doing for the sender, its receiver gets the message whole or not at
+/// all, and neither touches what was freed.
 pub fn a_sender_may_go_at_any_time<F: Fixture>() {
     const SIZE: usize = 8 << 20;
     for way in F::ways() {

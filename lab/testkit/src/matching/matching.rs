@@ -5,10 +5,11 @@ use std::time::Instant;
 use tagmatch_device::matching::{HeldId, MatchingDevice, MatchingEvent, OperationError, Unfit};
 use tagmatch_device::{Buffer, PeerId};
 
-use super::Fixture;
+use super::fixture::Fixture;
 use super::support::*;
 use crate::device::PATIENCE;
 
+/// First posted first matched whatever the masks.
 pub fn first_posted_first_matched_whatever_the_masks<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -33,6 +34,7 @@ pub fn first_posted_first_matched_whatever_the_masks<F: Fixture>() {
     }
 }
 
+/// First arrived first found by a masked receive.
 pub fn first_arrived_first_found_by_a_masked_receive<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -56,6 +58,7 @@ pub fn first_arrived_first_found_by_a_masked_receive<F: Fixture>() {
     }
 }
 
+/// A receive that names its peer takes no others.
 pub fn a_receive_that_names_its_peer_takes_no_others<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, from_a) = pair::<F>(&way);
@@ -75,6 +78,7 @@ pub fn a_receive_that_names_its_peer_takes_no_others<F: Fixture>() {
     }
 }
 
+/// A cancel that wins leaves the buffer alone.
 pub fn a_cancel_that_wins_leaves_the_buffer_alone<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -89,6 +93,7 @@ pub fn a_cancel_that_wins_leaves_the_buffer_alone<F: Fixture>() {
     }
 }
 
+/// A cancel that loses is a normal completion.
 pub fn a_cancel_that_loses_is_a_normal_completion<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -115,6 +120,7 @@ fn hold<D: MatchingDevice>(b: &mut D, tag: u64) -> HeldId {
     id
 }
 
+/// A held message is found by nobody while a peer comes up.
 pub fn a_held_message_is_found_by_nobody_while_a_peer_comes_up<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -151,6 +157,7 @@ pub fn a_held_message_is_found_by_nobody_while_a_peer_comes_up<F: Fixture>() {
     }
 }
 
+/// Held messages are received in any order and found by nobody.
 pub fn held_messages_are_received_in_any_order_and_found_by_nobody<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -174,6 +181,7 @@ pub fn held_messages_are_received_in_any_order_and_found_by_nobody<F: Fixture>()
     }
 }
 
+/// A message that is discarded releases its sender.
 pub fn a_message_that_is_discarded_releases_its_sender<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -190,6 +198,7 @@ pub fn a_message_that_is_discarded_releases_its_sender<F: Fixture>() {
     }
 }
 
+/// A probe takes nothing.
 pub fn a_probe_takes_nothing<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);

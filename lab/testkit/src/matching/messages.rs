@@ -3,9 +3,10 @@
 use tagmatch_device::matching::{CompleteWhen, Envelope, MatchingDevice, TagSend, Unfit};
 use tagmatch_device::{Buffer, PeerId};
 
-use super::Fixture;
+use super::fixture::Fixture;
 use super::support::*;
 
+/// A message to oneself.
 pub fn a_message_to_oneself<F: Fixture>() {
     for way in F::alone() {
         let mut a = up::<F>(&way);
@@ -22,6 +23,7 @@ pub fn a_message_to_oneself<F: Fixture>() {
     }
 }
 
+/// Every size arrives expected and unexpected.
 pub fn every_size_arrives_expected_and_unexpected<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -46,6 +48,7 @@ pub fn every_size_arrives_expected_and_unexpected<F: Fixture>() {
     }
 }
 
+/// Messages of one sender do not overtake.
 pub fn messages_of_one_sender_do_not_overtake<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -69,6 +72,7 @@ pub fn messages_of_one_sender_do_not_overtake<F: Fixture>() {
     }
 }
 
+/// Immediate data comes with the message.
 pub fn immediate_data_comes_with_the_message<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -101,6 +105,7 @@ fn inject<D: MatchingDevice>(
     }
 }
 
+/// What is injected is copied.
 pub fn what_is_injected_is_copied<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -116,6 +121,7 @@ pub fn what_is_injected_is_copied<F: Fixture>() {
     }
 }
 
+/// A synchronous send is complete when it is matched.
 pub fn a_synchronous_send_is_complete_when_it_is_matched<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -140,6 +146,7 @@ pub fn a_synchronous_send_is_complete_when_it_is_matched<F: Fixture>() {
     }
 }
 
+/// A truncated message tells its full length on every path.
 pub fn a_truncated_message_tells_its_full_length_on_every_path<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, to_a) = pair::<F>(&way);
@@ -180,6 +187,7 @@ pub fn a_truncated_message_tells_its_full_length_on_every_path<F: Fixture>() {
     }
 }
 
+/// A delivered send ends or is refused.
 pub fn a_delivered_send_ends_or_is_refused<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -205,6 +213,7 @@ pub fn a_delivered_send_ends_or_is_refused<F: Fixture>() {
     }
 }
 
+/// What cannot be carried is refused with its buffer.
 pub fn what_cannot_be_carried_is_refused_with_its_buffer<F: Fixture>() {
     let mut a = up::<F>(&F::ways()[0]);
     let oneself = PeerId::ONESELF;

@@ -13,7 +13,7 @@ use std::time::Instant;
 use tagmatch_device::Address;
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 
-use super::Fixture;
+use super::fixture::Fixture;
 use crate::device::PATIENCE;
 
 pub(super) trait Stream: Read + Write {}
@@ -64,7 +64,7 @@ pub(super) fn opening<F: Fixture>() -> [u8; 5] {
     [a, b, c, d, 2]
 }
 
-/// A greeting of the device at `address`, which carries tags by the usual [`Settings`](super::Settings).
+/// A greeting of the device at `address`, which carries tags by the usual settings.
 pub(super) fn hello(address: &Address, number: u64, worker: &[u8]) -> Vec<u8> {
     let mut packet = vec![1];
     for word in [0x7fff_ffffu64, 0x7fff_0000, number] {

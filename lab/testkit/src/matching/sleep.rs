@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 use tagmatch_device::{DownReason, EventDescriptor, PeerId};
 
-use super::Fixture;
+use super::fixture::Fixture;
 use super::support::*;
 use crate::device::{PATIENCE, sleep};
 
@@ -24,6 +24,7 @@ fn sleep_for<D: MatchingDevice + EventDescriptor>(device: &mut D) -> MatchingEve
     }
 }
 
+/// A sleeper is woken by a message.
 pub fn a_sleeper_is_woken_by_a_message<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -44,6 +45,7 @@ pub fn a_sleeper_is_woken_by_a_message<F: Fixture>() {
     }
 }
 
+/// A sleeper is woken by a connection and by its end.
 pub fn a_sleeper_is_woken_by_a_connection_and_by_its_end<F: Fixture>() {
     for way in F::ways() {
         let mut b = up::<F>(&way);
@@ -69,6 +71,7 @@ pub fn a_sleeper_is_woken_by_a_connection_and_by_its_end<F: Fixture>() {
     }
 }
 
+/// An armed device knows of work that was begun.
 pub fn an_armed_device_knows_of_work_that_was_begun<F: Fixture>() {
     for way in F::alone() {
         let mut a = up::<F>(&way);

@@ -10,9 +10,9 @@ use rustix::thread::{Uid, set_thread_uid};
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Address, DownReason, PeerId};
 
+use super::fixture::{Fixture, Settings};
 use super::raw::{self, Raw, Role};
 use super::support::*;
-use super::{Fixture, Settings};
 use crate::device::{Other, hear_line, role, say};
 
 /// Bytes that UCX takes for no worker's address: it ends the process if it is given them.
@@ -28,6 +28,7 @@ fn are_unharmed<F: Fixture>(a: &mut F::Device, b: &mut F::Device, to_b: PeerId, 
     connect(&mut up::<F>(way), b);
 }
 
+/// Strangers harm nobody.
 pub fn strangers_harm_nobody<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -67,6 +68,7 @@ pub fn strangers_harm_nobody<F: Fixture>() {
     }
 }
 
+/// Callers that know the address and break the rules are hung up on.
 pub fn callers_that_know_the_address_and_break_the_rules_are_hung_up_on<F: Fixture>() {
     for way in F::ways() {
         let (mut a, mut b, to_b, _) = pair::<F>(&way);
@@ -123,6 +125,7 @@ fn connected_to_raw<F: Fixture>(way: &str) -> (F::Device, PeerId, Raw, Vec<u8>) 
     (a, peer, raw, worker)
 }
 
+/// A peer that goes on to talk after the handshake goes down.
 pub fn a_peer_that_goes_on_to_talk_after_the_handshake_goes_down<F: Fixture>() {
     for packet in [READY, &[3, 0], &[1]] {
         let (mut a, peer, mut raw, _) = connected_to_raw::<F>(&F::ways()[0]);
@@ -132,6 +135,7 @@ pub fn a_peer_that_goes_on_to_talk_after_the_handshake_goes_down<F: Fixture>() {
     }
 }
 
+/// A peer says goodbye once.
 pub fn a_peer_says_goodbye_once<F: Fixture>() {
     let (mut a, peer, mut raw, _) = connected_to_raw::<F>(&F::ways()[0]);
     raw.say(BYE);
@@ -140,6 +144,7 @@ pub fn a_peer_says_goodbye_once<F: Fixture>() {
     assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?}");
 }
 
+/// A caller that is ready again and again goes down.
 pub fn a_caller_that_is_ready_again_and_again_goes_down<F: Fixture>() {
     for way in F::ways() {
         let (_a, _, _raw, worker) = connected_to_raw::<F>(&way);
@@ -157,6 +162,7 @@ pub fn a_caller_that_is_ready_again_and_again_goes_down<F: Fixture>() {
     }
 }
 
+/// A stranger who says nothing is sent away.
 pub fn a_stranger_who_says_nothing_is_sent_away<F: Fixture>() {
     let way = &F::ways()[0];
     let connect_timeout = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::{Buffer, DownReason, PeerId};
 
-use super::{Fixture, Settings};
+use super::fixture::{Fixture, Settings};
 use crate::device::PATIENCE;
 pub use crate::device::pattern as bytes_of;
 
@@ -85,12 +85,14 @@ pub fn connect<D: MatchingDevice>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     (to_b, to_a.unwrap())
 }
 
+/// Two connected devices of this process, with the number of each on the other.
 pub fn pair<F: Fixture>(way: &str) -> (F::Device, F::Device, PeerId, PeerId) {
     let (mut a, mut b) = (up::<F>(way), up::<F>(way));
     let (to_b, to_a) = connect(&mut a, &mut b);
     (a, b, to_b, to_a)
 }
 
+/// What a receive matches.
 pub fn pattern_of(tag: u64, mask: u64, source: Option<PeerId>) -> TagPattern {
     TagPattern { tag, mask, source }
 }
@@ -112,10 +114,12 @@ pub fn synchronous(peer: PeerId, tag: u64, bytes: &[u8]) -> TagSend {
     TagSend { complete_when: CompleteWhen::Matched, ..send_of(peer, tag, bytes) }
 }
 
+/// Posts a receive.
 pub fn receive<D: MatchingDevice>(device: &mut D, pattern: TagPattern, length: usize, token: u64) {
     device.receive(pattern, Buffer::zeroed(length), token).unwrap();
 }
 
+/// How a receive ended.
 pub type End = Result<Envelope, OperationError>;
 
 /// How the receive with this token ended, and its buffer.
