@@ -39,6 +39,11 @@ pub trait Fixture {
         Some(usize::MAX)
     }
 
+    /// Whether a receive from any source that fails because its sender died names the sender.
+    fn names_the_dead(_way: &str) -> bool {
+        true
+    }
+
     /// A new device.
     fn make(way: &str, settings: Settings) -> Self::Device;
 
