@@ -116,31 +116,31 @@ pub mod shm {
     /// For `tagmatch-comm`. No promise is made about it.
     #[doc(hidden)]
     pub use tagmatch_shm::segment;
-    pub use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig, ShmInfo};
+    pub use tagmatch_shm::{ReadPolicy, SenderWrites, ShmConfig, ShmInfo};
 }
 
 /// TCP: its settings.
 #[cfg(feature = "tcp")]
 pub mod tcp {
-    pub use tagmatch_tcp::{Tcp, TcpConfig};
+    pub use tagmatch_tcp::TcpConfig;
 }
 
 /// RDMA: its settings, also by name, and what this machine has.
 #[cfg(feature = "verbs")]
 pub mod verbs {
-    pub use tagmatch_verbs::{Library, SETTINGS, Setting, Verbs, VerbsConfig, VerbsInfo};
+    pub use tagmatch_verbs::{SETTINGS, Setting, VerbsConfig, VerbsInfo};
 }
 
 /// UCX: its settings, and what it finds on this machine. The module `ofi` has those of libfabric.
 #[cfg(feature = "ucx")]
 pub mod ucx {
-    pub use tagmatch_ucx::{Ucx, UcxConfig, UcxInfo};
+    pub use tagmatch_ucx::{UcxConfig, UcxInfo};
 }
 
 /// libfabric: its settings, what it finds on this machine, and what its NIC has matched.
 #[cfg(feature = "ofi")]
 pub mod ofi {
-    pub use tagmatch_ofi::{NicMatches, Ofi, OfiConfig, OfiInfo};
+    pub use tagmatch_ofi::{NicMatches, OfiConfig, OfiInfo};
 }
 
 /// The model of a tag-matching NIC: its settings ([`HwTags::Model`]).

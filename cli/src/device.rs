@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, TcpListener};
 
-use tagmatch::ofi::{Ofi, OfiInfo};
-use tagmatch::ucx::{Ucx, UcxInfo};
-use tagmatch::verbs::{Verbs, VerbsInfo};
+use tagmatch::ofi::OfiInfo;
+use tagmatch::ucx::UcxInfo;
+use tagmatch::verbs::VerbsInfo;
 use tagmatch::{Finding, ReadMode};
 use tagmatch_os::stream;
 use tagmatch_results::show::one_line;
@@ -37,7 +37,7 @@ impl FoundDevice {
             }
             DeviceArg::Verbs { name } => {
                 let first = if name.is_none() { "the first with an active port; " } else { "" };
-                let info = Verbs::probe(&wanted.verbs());
+                let info = VerbsInfo::probe(&wanted.verbs());
                 let (name, port) = usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let device = DeviceArg::Verbs { name: Some(name.to_owned()) };
@@ -50,14 +50,14 @@ impl FoundDevice {
                 (wanted.clone(), what)
             }
             DeviceArg::Ucx { .. } => {
-                let info = Ucx::probe(&wanted.ucx());
+                let info = UcxInfo::probe(&wanted.ucx());
                 let library = ucx_usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let what = format!("UCX {library}; {}", info.device.reason);
                 (wanted.clone(), one_line(what))
             }
             DeviceArg::Ofi { .. } => {
-                let info = Ofi::probe(&wanted.ofi(hw_tags));
+                let info = OfiInfo::probe(&wanted.ofi(hw_tags));
                 let library = ofi_usable(&info)
                     .map_err(|MissingDevice { why, next }| format!("{why}; {next}"))?;
                 let what = format!("libfabric {library}; {}", info.device.reason);

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use tagmatch::Finding;
-use tagmatch::ofi::{Ofi, OfiInfo};
-use tagmatch::ucx::{Ucx, UcxInfo};
-use tagmatch::verbs::{Verbs, VerbsInfo};
+use tagmatch::ofi::OfiInfo;
+use tagmatch::ucx::UcxInfo;
+use tagmatch::verbs::VerbsInfo;
 use tagmatch::{AutoConfig, Config, HwTags, TagMatching};
 use tagmatch_results::Style;
 use tagmatch_results::show::{one_line, show_size};
@@ -118,7 +118,7 @@ fn copied_because() -> String {
 /// The entry of RDMA. If a device can be used, a message is exchanged.
 fn verbs(style: Style) -> String {
     let device = DeviceArg::Verbs { name: None };
-    let info = Verbs::probe(&device.verbs());
+    let info = VerbsInfo::probe(&device.verbs());
     let tried = usable(&info).is_ok().then(|| measure::large_messages(device));
     verbs_entry(style, &info, tried, &rdma_devices())
 }
@@ -229,7 +229,7 @@ fn rdma_devices() -> String {
 /// The entry of UCX. If it can be used, a message is exchanged.
 fn ucx(style: Style) -> String {
     let device = DeviceArg::Ucx { transports: None };
-    let info = Ucx::probe(&device.ucx().hw_tags(TagMatching::Auto));
+    let info = UcxInfo::probe(&device.ucx().hw_tags(TagMatching::Auto));
     let tried = ucx_usable(&info).is_ok().then(|| isolated_trial::large_messages(&device));
     ucx_entry(style, &info, tried)
 }
@@ -250,7 +250,7 @@ fn ucx_entry(style: Style, info: &UcxInfo, tried: Option<Result<String, Failure>
 /// The entry of libfabric. If it can be used, a message is exchanged.
 fn ofi(style: Style) -> String {
     let device = DeviceArg::Ofi { provider: None };
-    let info = Ofi::probe(&device.ofi(HwTagsArg::Auto));
+    let info = OfiInfo::probe(&device.ofi(HwTagsArg::Auto));
     let tried = ofi_usable(&info).is_ok().then(|| isolated_trial::large_messages(&device));
     ofi_entry(style, &info, tried)
 }
@@ -431,7 +431,7 @@ mod tests {
     /// A description of a device as usable, whether this machine has one or not.
     fn with_device() -> VerbsInfo {
         let nobody = DeviceArg::Verbs { name: Some("nosuchdevice".into()) };
-        let mut info = Verbs::probe(&nobody.verbs());
+        let mut info = VerbsInfo::probe(&nobody.verbs());
         info.library.is_available = true;
         info.library.reason = "libibverbs.so.1".into();
         info.library.next = None;
@@ -491,6 +491,6 @@ mod tests {
         begins(&info, None, "libibverbs: libibverbs.so.1");
         // This machine's own description, with or without a device.
         let nobody = DeviceArg::Verbs { name: Some("nosuchdevice".into()) };
-        begins(&Verbs::probe(&nobody.verbs()), None, "");
+        begins(&VerbsInfo::probe(&nobody.verbs()), None, "");
     }
 }

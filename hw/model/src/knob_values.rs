@@ -22,7 +22,7 @@ impl Chance {
     }
 }
 
-/// A random delay, in ticks ([`Nic::tick`](crate::Nic::tick)).
+/// A random delay, in ticks (`Nic::tick`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
     /// The probability of a delay.

@@ -124,7 +124,7 @@ knobs! {
         /// to 2^16 they wrap early. Default: 0.
         pub first_count: u16,
         /// How far the NIC's count may be ahead of the last count from software before that is a
-        /// [`Fault`](crate::Fault), at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: 0x3fff.
+        /// `Fault`, at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: 0x3fff.
         pub sync_limit: u16,
         /// The probability of `SYNC_REQ` on a completion that needs none; mlx5 does this. Default:
         /// never.
@@ -255,8 +255,8 @@ tagmatch_device::settings! {
         /// Places in the command queue (`max_ops`), 1 to 65536. UCX uses two for each entry, and
         /// two more. Default: 256.
         pub operations: u32,
-        /// Ordinary buffers of [`Model`](crate::Model), [`Knobs::buffers_min`] to 65536. The host
-        /// of a bare [`Nic`](crate::Nic) posts its own. Default: 64.
+        /// Ordinary buffers of `Model`, [`Knobs::buffers_min`] to 65536. The host
+        /// of a bare `Nic` posts its own. Default: 64.
         pub buffers: u32,
         /// The seed of all random choices; any number. Default: 0.
         pub seed: u64,

@@ -18,7 +18,7 @@ pub(super) const KIND: MeetingKind = MeetingKind {
 };
 
 tagmatch_device::settings! {
-    /// Settings of an [`Ofi`](super::Ofi) device.
+    /// Settings of the libfabric device.
     ///
     /// Fields may be added: begin with `OfiConfig::default()`, and set fields by the methods named
     /// after them.
@@ -45,7 +45,7 @@ tagmatch_device::settings! {
         /// worker of `tagmatch` sets it by its own `Config::layout`.
         pub source: u64,
         /// The provider, as `fi_info` names it, such as `tcp;ofi_rxm`. `None`: chosen by the rule
-        /// that [the module](super) has. Default: none.
+        /// that the page of its crate has. Default: none.
         pub provider: Option<String>,
         /// Whether a NIC may match (`cxi`). `Off`: its provider matches in software. Default:
         /// [`TagMatching::Auto`]. A worker of `tagmatch` sets it by its own `Config::hw_tags`.

@@ -11,8 +11,7 @@ use super::library::load;
 use super::provider::{open, survey};
 use super::telemetry::NicMatches;
 
-/// What libfabric offers on this machine, as seen from this process. See
-/// [`Ofi::probe`](super::Ofi::probe).
+/// What libfabric offers on this machine, as seen from this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfiInfo {
     /// libfabric's version, if it can be loaded.
@@ -41,7 +40,8 @@ pub struct OfiInfo {
 }
 
 impl OfiInfo {
-    pub(super) fn probe(config: &OfiConfig) -> Self {
+    /// Finds out what libfabric offers on this machine, and what a device with these settings takes.
+    pub fn probe(config: &OfiConfig) -> Self {
         let why = "libfabric's other providers match on the CPU";
         let mut info = OfiInfo {
             version: None,

@@ -142,7 +142,7 @@ use tagmatch_fabric::Matching;
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_ofi as ofi; }
-/// use tagmatch::ofi::{Ofi, OfiConfig};
-/// println!("{}", Ofi::probe(&OfiConfig::default()));
+/// use tagmatch::ofi::{OfiConfig, OfiInfo};
+/// println!("{}", OfiInfo::probe(&OfiConfig::default()));
 /// ```
 pub type Ofi = Matching<OfiTransport>;

@@ -43,16 +43,17 @@ pub enum SenderWrites {
 }
 
 tagmatch_device::settings! {
-    /// Settings of a [`Shm`](super::Shm). The defaults suit a machine with a process on each core.
+    /// Settings of the shared-memory device. The defaults suit a machine with a process on each
+    /// core.
     ///
     /// Fields may be added: begin with `ShmConfig::default()`, and set fields by the methods named
     /// after them.
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_shm as shm; }
-    /// use tagmatch::shm::{Shm, ShmConfig};
-    /// let shm = Shm::new(ShmConfig::default().ring_bytes(1 << 20));
-    /// assert!(shm.is_ok());
+    /// use tagmatch::shm::ShmConfig;
+    /// let config = ShmConfig::default().ring_bytes(1 << 20);
+    /// assert_eq!(config.ring_bytes, 1 << 20);
     /// ```
     #[derive(Clone, Debug)]
     pub struct ShmConfig {

@@ -87,8 +87,8 @@ impl Shm {
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_shm as shm; }
-    /// use tagmatch::shm::{Shm, ShmConfig};
-    /// println!("{}", Shm::probe(&ShmConfig::default()));
+    /// use tagmatch::shm::{ShmConfig, ShmInfo};
+    /// println!("{}", ShmInfo::probe(&ShmConfig::default()));
     /// ```
     pub fn probe(config: &ShmConfig) -> ShmInfo {
         ShmInfo::probe(config)

@@ -10,7 +10,7 @@ use tagmatch_os::process::{self, Pid};
 use super::config::{ReadPolicy, ShmConfig};
 use super::handshake::local::device_memory;
 
-/// What this machine allows, as seen from this process. See [`Shm::probe`](super::Shm::probe).
+/// What this machine allows, as seen from this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmInfo {
     /// How reads will be done from a peer that runs in the same way as this process. Each peer is
@@ -49,7 +49,9 @@ struct Surroundings {
 }
 
 impl ShmInfo {
-    pub(crate) fn probe(config: &ShmConfig) -> Self {
+    /// Finds out what this machine allows. Registers the process for membarrier(2), which is
+    /// harmless.
+    pub fn probe(config: &ShmConfig) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -9,25 +9,25 @@ use tagmatch_secret::Secret;
 use super::frame;
 
 tagmatch_device::settings! {
-    /// Settings of a [`Tcp`](super::Tcp). The defaults suit a machine with one network, once there
+    /// Settings of the TCP device. The defaults suit a machine with one network, once there
     /// is a secret.
     ///
     /// Fields may be added: begin with `TcpConfig::default()`, and set fields by the methods named
     /// after them.
     ///
     /// ```
-    /// # mod tagmatch { pub use tagmatch_tcp as tcp; }
-    /// use tagmatch::tcp::{Secret, Tcp, TcpConfig};
+    /// # mod tagmatch { pub use tagmatch_tcp::{self as tcp, Secret}; }
+    /// use tagmatch::{Secret, tcp::TcpConfig};
     /// let secret = Secret::from_bytes(b"at least sixteen bytes").ok();
     /// let listen = vec!["127.0.0.1".parse()?];
-    /// let tcp = Tcp::new(TcpConfig::default().secret(secret).listen(listen));
-    /// assert!(tcp.is_ok());
+    /// let config = TcpConfig::default().secret(secret).listen(listen);
+    /// assert_eq!(config.port, 0);
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
     #[derive(Clone, Debug)]
     pub struct TcpConfig {
-        /// The secret that all workers of the job share. Without one, [`Tcp::new`](super::Tcp::new)
-        /// fails: other users, of this machine too, could connect. Default: none, which stands for
+        /// The secret that all workers of the job share. Without one, no device can be
+        /// made: other users, of this machine too, could connect. Default: none, which stands for
         /// the secret in the file that the environment variable `TAGMATCH_SECRET_FILE` names (mode
         /// 0600), or else in the variable `TAGMATCH_SECRET`.
         pub secret: Option<Secret>,

@@ -22,7 +22,7 @@ pub(super) const KIND: MeetingKind = MeetingKind {
 };
 
 tagmatch_device::settings! {
-    /// Settings of a [`Ucx`](super::Ucx) device.
+    /// Settings of the UCX device.
     ///
     /// Fields may be added: begin with `UcxConfig::default()`, and set fields by the methods named
     /// after them.

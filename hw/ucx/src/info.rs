@@ -8,8 +8,7 @@ use tagmatch_ucx_sys as sys;
 use super::config::UcxConfig;
 use super::library::{has_matching_nic, load, open};
 
-/// What UCX can use on this machine, as seen from this process. See
-/// [`Ucx::probe`](super::Ucx::probe).
+/// What UCX can use on this machine, as seen from this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UcxInfo {
     /// UCX's version, if it can be loaded.
@@ -27,7 +26,8 @@ pub struct UcxInfo {
 }
 
 impl UcxInfo {
-    pub(super) fn probe(config: &UcxConfig) -> Self {
+    /// Finds out what UCX can use on this machine.
+    pub fn probe(config: &UcxConfig) -> Self {
         let mut info = UcxInfo {
             version: None,
             transports: Vec::new(),

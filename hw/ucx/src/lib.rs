@@ -111,7 +111,7 @@ use tagmatch_fabric::Matching;
 ///
 /// ```
 /// # mod tagmatch { pub use tagmatch_ucx as ucx; }
-/// use tagmatch::ucx::{Ucx, UcxConfig};
-/// println!("{}", Ucx::probe(&UcxConfig::default()));
+/// use tagmatch::ucx::{UcxConfig, UcxInfo};
+/// println!("{}", UcxInfo::probe(&UcxConfig::default()));
 /// ```
 pub type Ucx = Matching<UcxTransport>;

@@ -14,7 +14,7 @@ use super::credits::WINDOW_MAX;
 pub(super) const MESSAGE_MAX: RangeInclusive<u32> = 64..=1 << 20;
 
 tagmatch_device::settings! {
-    /// Settings of a [`Verbs`](super::Verbs) device. The defaults suit a cluster with thousands of
+    /// Settings of the verbs device. The defaults suit a cluster with thousands of
     /// peers of which some are busy.
     ///
     /// The fields of [`SETTINGS`](super::SETTINGS), for example `gid_index`, are those that differ
@@ -113,8 +113,8 @@ tagmatch_device::settings! {
         /// `Config::hw_tags`. Default: [`TagMatching::Off`].
         pub tag_matching: TagMatching,
         /// Where libibverbs' functions come from: the installed library, or a table that wraps it.
-        /// [`Library::new`] is unsafe, so that safe code can't have other functions called.
-        /// Default: [`Library::INSTALLED`].
+        /// To make a table is unsafe, so that safe code can't have other functions called. Default:
+        /// the installed library.
         pub library: Library,
         /// Service level, 0 to 15. If `None`, the value of `TAGMATCH_VERBS_SERVICE_LEVEL`, or else
         /// 0. Default: `None`.

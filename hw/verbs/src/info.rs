@@ -13,7 +13,7 @@ use super::gid::Chosen;
 use super::port::Port;
 use super::settings::{self, SETTINGS, Setting};
 
-/// The state of RDMA as seen from this process. See [`Verbs::probe`](super::Verbs::probe).
+/// The state of RDMA as seen from this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsInfo {
     /// Whether libibverbs can be loaded, and from which path.
@@ -49,7 +49,8 @@ fn finding(what: &'static str, result: Result<String, DeviceError>) -> Finding {
 }
 
 impl VerbsInfo {
-    pub(super) fn probe(config: &VerbsConfig) -> Self {
+    /// Finds out what RDMA there is on this machine, and what a device with these settings takes.
+    pub fn probe(config: &VerbsConfig) -> Self {
         let path = library(config).map(|library| library.path().to_owned());
         let mut info = VerbsInfo {
             library: finding("libibverbs", path),

@@ -406,8 +406,8 @@ impl Verbs {
     ///
     /// ```
     /// # mod tagmatch { pub use tagmatch_verbs as verbs; }
-    /// use tagmatch::verbs::{Verbs, VerbsConfig};
-    /// println!("{}", Verbs::probe(&VerbsConfig::default()));
+    /// use tagmatch::verbs::{VerbsConfig, VerbsInfo};
+    /// println!("{}", VerbsInfo::probe(&VerbsConfig::default()));
     /// ```
     pub fn probe(config: &VerbsConfig) -> VerbsInfo {
         VerbsInfo::probe(config)
