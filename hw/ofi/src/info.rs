@@ -40,7 +40,8 @@ pub struct OfiInfo {
 }
 
 impl OfiInfo {
-    /// Finds out what libfabric offers on this machine, and what a device with these settings takes.
+    /// Finds out what libfabric offers on this machine, and what a device with these settings
+    /// takes.
     pub fn probe(config: &OfiConfig) -> Self {
         let why = "libfabric's other providers match on the CPU";
         let mut info = OfiInfo {
