@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use tagmatch::{Address, Worker};
 use tagmatch_device::contents::Contents;
-use tagmatch_ofi_provider::{Description, Hints, Offers, Pattern, Provider, UNTAGGED, description};
+use tagmatch_ofi_provider::{
+    Constants, Description, Hints, Offers, Pattern, Provider, UNTAGGED, description,
+};
 use tagmatch_ofi_sys as sys;
 use tagmatch_os::notice;
 use tagmatch_trace::Recorder;
@@ -85,10 +87,7 @@ struct Tagmatch;
 
 impl Provider for Tagmatch {
     const NAME: &'static CStr = c"tagmatch";
-    const VERSION: u32 = info::VERSION;
-    const FABRIC: &'static str = info::FABRIC;
-    const ADDRESS_FORMAT: u32 = info::ADDRESS_FORMAT;
-    const NAME_BYTES: usize = Name::BYTES;
+    const CONSTANTS: Constants = info::CONSTANTS;
     const IS_TAGGED_ALONE: bool = false;
     const READS_ALONE_PROGRESS: bool = false;
     const SEND_FLAGS: u64 = info::SEND_FLAGS;

@@ -5,15 +5,7 @@ use std::ffi::{CString, c_char, c_void};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
-use crate::hints::Offer;
-
-/// What all answers of a provider have alike.
-pub(crate) struct Constants {
-    pub(crate) provider_version: u32,
-    pub(crate) fabric: &'static str,
-    pub(crate) address_format: u32,
-    pub(crate) name_bytes: usize,
-}
+use crate::offer::{Constants, Offer};
 
 /// An answer of one `fi_info` for each offer. `version`: of libfabric's interface, as the program
 /// asks for it.
@@ -199,7 +191,8 @@ mod tests {
             let found = &*info;
             let hints = hints::read(info);
             assert_eq!((hints.caps, hints.address_format), (1, 9));
-            assert!(hints.names("FABRIC", "Auto") && !hints.names("fabric", "other"));
+            assert_eq!(hints.fabric_name.as_deref(), Some("fabric"));
+            assert_eq!(hints.domain_name.as_deref(), Some("auto"));
             assert_eq!(hints.provider_version, 7);
             assert_eq!(hints.endpoint.unwrap().mem_tag_format, 5);
             assert_eq!(hints::destination(info, 64).as_deref(), Some(&name[..]));

@@ -91,7 +91,7 @@ unsafe extern "C" fn insert_names<P: Provider>(
         let mut inserted = 0;
         for index in 0..number {
             // SAFETY: the caller gives `number` names, each as long as those of fi_getname(3).
-            let name = unsafe { name_at::<P>(names.byte_add(index * P::NAME_BYTES)) };
+            let name = unsafe { name_at::<P>(names.byte_add(index * P::CONSTANTS.name_bytes)) };
             let address = P::address(name).ok_or(Errno::INVALID);
             let address = address.map(|address| vector.insert(address));
             inserted += usize::from(address.is_ok());
@@ -139,10 +139,10 @@ unsafe extern "C" fn remove<P: Provider>(
 /// A caller's name.
 ///
 /// # Safety
-/// The memory has [`Provider::NAME_BYTES`] bytes, which nobody writes while the name is used.
+/// The memory has the bytes of a name, which nobody writes while the name is used.
 unsafe fn name_at<'a, P: Provider>(name: *const c_void) -> &'a [u8] {
     // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(name.cast(), P::NAME_BYTES) }
+    unsafe { std::slice::from_raw_parts(name.cast(), P::CONSTANTS.name_bytes) }
 }
 
 /// Copies a name into a caller's memory, as much as has room, and tells its length.

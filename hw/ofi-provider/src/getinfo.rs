@@ -26,7 +26,7 @@ unsafe impl Send for Description {}
 /// passes over providers that are older than what a program asks for.
 pub fn description<P: Provider>(core: u32) -> Box<Description> {
     Box::new(Description(sys::fi_provider {
-        version: P::VERSION,
+        version: P::CONSTANTS.provider_version,
         fi_version: core,
         name: P::NAME.as_ptr(),
         getinfo: Some(getinfo::<P>),
@@ -85,7 +85,11 @@ unsafe fn answer<P: Provider>(
     let wanted = if flags & sys::FI_PROV_ATTR_ONLY == 0 { wanted } else { std::ptr::null() };
     // SAFETY: the caller gives hints or null, and a name or null.
     let (asked, given, node) = unsafe {
-        (hints::read(wanted), hints::destination(wanted, P::NAME_BYTES), hints::text(node))
+        (
+            hints::read(wanted),
+            hints::destination(wanted, P::CONSTANTS.name_bytes),
+            hints::text(node),
+        )
     };
     let offers = P::negotiate(&settings, &asked).map_err(|why| {
         if env::var("FI_LOG_LEVEL").is_ok_and(|level| ["info", "debug"].contains(&&*level)) {
@@ -97,14 +101,8 @@ unsafe fn answer<P: Provider>(
         Some(node) if flags & sys::FI_SOURCE == 0 => Some(P::destination(&node)?),
         _ => given,
     };
-    let constants = answer::Constants {
-        provider_version: P::VERSION,
-        fabric: P::FABRIC,
-        address_format: P::ADDRESS_FORMAT,
-        name_bytes: P::NAME_BYTES,
-    };
     // SAFETY: the caller gives a place for the answer.
-    unsafe { *found = answer::write(&constants, &offers, version, destination.as_deref())? };
+    unsafe { *found = answer::write(&P::CONSTANTS, &offers, version, destination.as_deref())? };
     Ok(())
 }
 

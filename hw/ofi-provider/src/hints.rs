@@ -1,4 +1,4 @@
-//! A program's structures as plain values, and what a provider offers in answer.
+//! A program's structures as plain values.
 
 use std::ffi::{CStr, c_char};
 
@@ -29,39 +29,6 @@ pub struct Hints {
     pub provider_version: u32,
 }
 
-/// What a program gets. Pointers in the structures are null.
-#[derive(Clone)]
-pub struct Offer {
-    /// Capabilities.
-    pub caps: u64,
-    /// Attributes of sends.
-    pub transmit: sys::fi_tx_attr,
-    /// Attributes of receives.
-    pub receive: sys::fi_rx_attr,
-    /// Attributes of the endpoint.
-    pub endpoint: sys::fi_ep_attr,
-    /// Attributes of the domain.
-    pub domain: sys::fi_domain_attr,
-    /// The domain's name.
-    pub domain_name: String,
-}
-
-/// Why a program gets no offer.
-pub type Refusal = &'static str;
-
-/// The offers for a program, the best one first, or why there is none.
-pub type Offers = Result<Vec<Offer>, Refusal>;
-
-/// Refuses an offer for a reason.
-#[macro_export]
-macro_rules! require {
-    ($condition:expr, $why:literal) => {
-        if !$condition {
-            return Err($why);
-        }
-    };
-}
-
 /// The settings that an endpoint was opened with.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
@@ -87,14 +54,6 @@ impl Hints {
             send_flags: self.transmit.map_or(0, |transmit| transmit.op_flags),
             receive_flags: self.receive.map_or(0, |receive| receive.op_flags),
         }
-    }
-
-    /// Whether both names, where there are any, are these. libfabric compares names without case.
-    pub fn names(&self, fabric: &str, domain: &str) -> bool {
-        let is = |name: &Option<String>, own: &str| {
-            name.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(own))
-        };
-        is(&self.fabric_name, fabric) && is(&self.domain_name, domain)
     }
 }
 

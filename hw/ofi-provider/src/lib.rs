@@ -9,7 +9,7 @@
 //! | module | content |
 //! |---|---|
 //! | `policy` | the traits that a provider implements |
-//! | `getinfo`, `hints`, `answer` | `fi_getinfo`: what a program asks for, and what it gets |
+//! | `getinfo`, `hints`, `offer`, `answer` | `fi_getinfo`: what a program asks for, and what it gets |
 //! | `fabric`, `domain`, `av`, `cq`, `cntr`, `eq`, `mr`, `ep` | the functions of each kind of object, and their tables |
 //! | `tagged`, `msg` (both expand `functions`), `transfer` | the functions that send and receive |
 //! | `messages`, `memory` | the arguments of these, and the caller's memory |
@@ -43,6 +43,7 @@ mod messages;
 mod mr;
 mod msg;
 mod objects;
+mod offer;
 mod parent;
 mod per_process;
 mod policy;
@@ -51,9 +52,10 @@ mod tagged;
 mod transfer;
 
 pub use getinfo::{Description, description};
-pub use hints::{Hints, Offer, Offers, Opened, Refusal, with_directions};
+pub use hints::{Hints, Opened, with_directions};
 pub use memory::Memory;
 pub use messages::{Incoming, Injected, Outgoing, Pattern, Pieces, UNTAGGED};
 pub use objects::{Bindings, Entry, Failure, Sinks, Vector};
+pub use offer::{Constants, Offer, Offers, Refusal};
 pub use per_process::PerProcess;
 pub use policy::{Provider, ProviderEndpoint};

@@ -9,22 +9,17 @@ use std::time::Duration;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
-use crate::hints::{Hints, Offers};
+use crate::hints::Hints;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern};
 use crate::objects::{Bindings, Sinks};
+use crate::offer::{Constants, Offers};
 
 /// A provider. All its methods but those of its endpoints are called rarely.
 pub trait Provider: Sized + 'static {
     /// The name, for `FI_PROVIDER`.
     const NAME: &'static CStr;
-    /// The version.
-    const VERSION: u32;
-    /// The fabric's name.
-    const FABRIC: &'static str;
-    /// The format of addresses.
-    const ADDRESS_FORMAT: u32;
-    /// Bytes of an endpoint's name.
-    const NAME_BYTES: usize;
+    /// What all its offers have alike.
+    const CONSTANTS: Constants;
     /// There are tagged messages, and nothing else: no untagged messages, counters, event queues,
     /// registered memory, options of endpoints and blocking reads.
     const IS_TAGGED_ALONE: bool;
@@ -97,7 +92,7 @@ pub trait Provider: Sized + 'static {
         domain: &Self::Domain,
         asked: &Hints,
     ) -> Result<Self::Endpoint>;
-    /// The address that a name of [`Provider::NAME_BYTES`] bytes tells.
+    /// The address that a name tells, which has the bytes of one.
     fn address(name: &[u8]) -> Option<Self::Address>;
     /// The name of an address.
     fn name(address: &Self::Address) -> Option<Vec<u8>>;
@@ -132,8 +127,12 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     fn address(&self) -> Self::Address;
     /// The descriptor that is readable when the endpoint has something to do.
     fn event_descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Whether the descriptor wakes for all that the endpoint may have to do.
+    fn may_sleep(&self) -> bool;
     /// Makes the descriptor readable at the next event. False: there is something to do now.
-    fn arm(&mut self) -> bool;
+    fn arm(&mut self) -> bool {
+        true
+    }
     /// Nobody waits for the descriptor any more.
     fn disarm(&mut self) {}
     /// Makes progress, and puts what has ended into completion queues and counters.

@@ -48,7 +48,7 @@ pub(crate) fn insert<T>(table: &mut Slab<T>, object: T) -> Result<Key> {
 #[inline(never)]
 pub(crate) fn keep_armed<E: ProviderEndpoint>(endpoint: &mut E, sinks: &mut Sinks<'_, E::Address>) {
     endpoint.progress(sinks);
-    if !endpoint.arm() {
+    if !endpoint.arm() || !endpoint.may_sleep() {
         for queue in endpoint.bound().queues() {
             if let Some(queue) = sinks.queues.get_mut(queue).filter(|queue| queue.is_armed) {
                 queue.wake();
@@ -325,18 +325,21 @@ impl<P: Provider> State<P> {
             return Ok(false);
         }
         let endpoints = queue.endpoints.clone();
-        let mut arm = |key: &Key, is_armed: bool| {
-            self.endpoints.get_mut(*key).is_none_or(|endpoint| {
-                endpoint.bound_mut().is_armed = is_armed;
-                endpoint.arm()
-            })
-        };
+        let sleeps = |key: &Key| self.endpoints.get(*key).is_none_or(P::Endpoint::may_sleep);
+        if !endpoints.iter().all(sleeps) {
+            return Ok(false);
+        }
         if P::READS_ALONE_PROGRESS {
-            return Ok(endpoints.iter().all(|key| arm(key, false)));
+            return Ok(true);
         }
         queue.clear();
         queue.is_armed = true;
-        let is_armed = endpoints.iter().all(|key| arm(key, true));
+        let is_armed = endpoints.iter().all(|key| {
+            self.endpoints.get_mut(*key).is_none_or(|endpoint| {
+                endpoint.bound_mut().is_armed = true;
+                endpoint.arm()
+            })
+        });
         if !is_armed {
             self.disarm(key);
         }

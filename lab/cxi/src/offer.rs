@@ -1,16 +1,21 @@
 //! The program's hints and the offers that answer them: fi_getinfo(3), fi_cxi(7). The values are
 //! those of `prov/cxi/src/cxip_info.c`.
 
-use tagmatch_ofi_provider::{Hints, Offer, Offers, Refusal, require, with_directions};
+use tagmatch_ofi_provider::{Constants, Hints, Offer, Offers, Refusal, require, with_directions};
 use tagmatch_ofi_sys as sys;
 
 use crate::endpoint::{INJECT_MAX, MESSAGE_MAX};
 use crate::settings::Settings;
+use crate::wire::Name;
 
-/// cxi's version, and that of its protocol.
-pub(crate) const VERSION: u32 = sys::FI_VERSION(0, 2);
+/// cxi's version, and its names.
+pub(crate) const CONSTANTS: Constants = Constants {
+    provider_version: sys::FI_VERSION(0, 2),
+    fabric: "cxi",
+    address_format: sys::FI_ADDR_CXI,
+    name_bytes: Name::BYTES,
+};
 const PROTOCOL_VERSION: u32 = 1;
-pub(crate) const FABRIC: &str = "cxi";
 
 /// Of cxi's capabilities those that there are here: tagged messages alone.
 const CAPS: u64 = sys::FI_TAGGED
@@ -70,13 +75,9 @@ const PROTOCOLS: [Protocol; 2] = [
 /// There is none; the words say why.
 pub(crate) fn negotiate(settings: &Settings, hints: &Hints) -> Offers {
     require!(hints.caps & !CAPS == 0, "there are tagged messages alone");
-    require!(
-        [sys::FI_FORMAT_UNSPEC, sys::FI_ADDR_CXI].contains(&hints.address_format),
-        "addresses have cxi's format"
-    );
-    require!(hints.names(FABRIC, &settings.nic), "the fabric or the NIC has another name");
-    if let Some(domain) = &hints.domain {
-        check_domain(domain)?;
+    if let Some(asked) = &hints.domain {
+        require!(asked.control_progress != sys::FI_PROGRESS_AUTO, "progress is manual");
+        require!(asked.av_type != sys::FI_AV_MAP, "address vectors are tables");
     }
     let mut offers = Vec::new();
     let mut why = "";
@@ -90,62 +91,29 @@ pub(crate) fn negotiate(settings: &Settings, hints: &Hints) -> Offers {
     if offers.is_empty() { Err(why) } else { Ok(offers) }
 }
 
-fn check_domain(asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
-    require!(asked.data_progress != sys::FI_PROGRESS_AUTO, "progress is manual");
-    require!(asked.control_progress != sys::FI_PROGRESS_AUTO, "progress is manual");
-    require!(asked.av_type != sys::FI_AV_MAP, "address vectors are tables");
-    require!(asked.mr_mode & MR_MODE == MR_MODE, "memory is registered as cxi does (mr_mode)");
-    require!(asked.cq_data_size <= DATA_BYTES, "completions have eight bytes of data");
-    Ok(())
-}
-
 fn offer(settings: &Settings, protocol: &Protocol, hints: &Hints) -> Result<Offer, Refusal> {
     // Finding a source costs a search, so only programs that ask for it pay (fi_cxi(7)).
     let caps = match hints.caps {
         0 => CAPS & !sys::FI_SOURCE,
         asked => with_directions(asked) | DOMAIN_CAPS,
     };
-    let (mut sends, mut receives) = (USUAL_MAX, USUAL_MAX);
-    let (mut send_flags, mut receive_flags) = (0, 0);
-    if let Some(asked) = &hints.endpoint {
-        require!(asked.r#type <= sys::FI_EP_RDM && asked.r#type != sys::FI_EP_MSG, "not FI_EP_RDM");
-        require!([0, protocol.number].contains(&asked.protocol), "another protocol");
-        require!(asked.max_msg_size <= MESSAGE_MAX, "messages have at most 2^32 - 1 bytes");
-        let bits = u64::BITS - asked.mem_tag_format.leading_zeros();
-        require!(bits <= protocol.tag_bits, "tags have 48 bits");
-    }
-    if let Some(asked) = &hints.transmit {
-        require!(asked.op_flags & !SEND_FLAGS == 0, "a flag of sends that there is not");
-        require!(asked.inject_size <= protocol.inject_max, "192 bytes can be injected");
-        require!(asked.iov_limit <= 1, "a message has one part");
-        require!(asked.size <= SENDS_MAX, "too many sends at a time");
-        require!(asked.msg_order & !protocol.orders == 0, "an order that isn't kept");
-        (sends, send_flags) = (some_or(asked.size, sends), asked.op_flags);
-    }
-    if let Some(asked) = &hints.receive {
-        require!(asked.op_flags & !RECEIVE_FLAGS == 0, "a flag of receives that there is not");
-        require!(asked.iov_limit <= 1, "a message has one part");
-        require!(asked.size <= RECEIVES_MAX, "too many receives at a time");
-        require!(asked.msg_order & !protocol.orders == 0, "an order that isn't kept");
-        (receives, receive_flags) = (some_or(asked.size, receives), asked.op_flags);
-    }
-    Ok(Offer {
+    let all = Offer {
         caps,
         domain_name: settings.nic.clone(),
         transmit: sys::fi_tx_attr {
             caps: caps & !(sys::FI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE),
-            op_flags: send_flags,
+            op_flags: SEND_FLAGS,
             msg_order: protocol.orders,
             inject_size: protocol.inject_max,
-            size: sends,
+            size: SENDS_MAX,
             iov_limit: 1,
             ..sys::fi_tx_attr::zeroed()
         },
         receive: sys::fi_rx_attr {
             caps: caps & !sys::FI_SEND,
-            op_flags: receive_flags,
+            op_flags: RECEIVE_FLAGS,
             msg_order: protocol.orders,
-            size: receives,
+            size: RECEIVES_MAX,
             iov_limit: 1,
             ..sys::fi_rx_attr::zeroed()
         },
@@ -179,10 +147,10 @@ fn offer(settings: &Settings, protocol: &Protocol, hints: &Hints) -> Result<Offe
             caps: DOMAIN_CAPS,
             ..sys::fi_domain_attr::zeroed()
         },
-    })
-}
-
-/// What is asked for, or what is usual.
-fn some_or(asked: usize, usual: usize) -> usize {
-    if asked == 0 { usual } else { asked }
+    };
+    let mut offer = all.answer(&CONSTANTS, hints)?;
+    let size = |asked: Option<usize>| asked.filter(|size| *size > 0).unwrap_or(USUAL_MAX);
+    offer.transmit.size = size(hints.transmit.map(|asked| asked.size));
+    offer.receive.size = size(hints.receive.map(|asked| asked.size));
+    Ok(offer)
 }

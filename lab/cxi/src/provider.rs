@@ -4,7 +4,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tagmatch_ofi_provider::{Bindings, Description, Hints, Offers, Pattern, Provider, description};
+use tagmatch_ofi_provider::{
+    Bindings, Constants, Description, Hints, Offers, Pattern, Provider, description,
+};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, copy_text};
 use tagmatch_os::notice;
@@ -38,10 +40,7 @@ pub(crate) struct Domain {
 
 impl Provider for Cxi {
     const NAME: &'static CStr = c"cxi";
-    const VERSION: u32 = offer::VERSION;
-    const FABRIC: &'static str = offer::FABRIC;
-    const ADDRESS_FORMAT: u32 = sys::FI_ADDR_CXI;
-    const NAME_BYTES: usize = Name::BYTES;
+    const CONSTANTS: Constants = offer::CONSTANTS;
     const IS_TAGGED_ALONE: bool = true;
     const READS_ALONE_PROGRESS: bool = true;
     const CONTROLS_DOMAINS: bool = true;

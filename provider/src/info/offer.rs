@@ -4,44 +4,15 @@ use tagmatch_ofi_provider::{Hints, Offer, Refusal, require, with_directions};
 use tagmatch_ofi_sys as sys;
 
 use super::profile::{
-    ADDRESS_FORMAT, ALWAYS, CAPS, DATA_BYTES, DOMAIN_CAPS, FABRIC, INJECT_MAX, MANY, PARTS_MAX,
-    PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_CAPS, RECEIVE_FLAGS, SEND_FLAGS,
-    TAG_FORMAT, TRANSMIT_CAPS, VERSION,
+    ALWAYS, CAPS, CONSTANTS, DATA_BYTES, DOMAIN_CAPS, INJECT_MAX, MANY, PARTS_MAX, PRIMARY,
+    PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_CAPS, RECEIVE_FLAGS, SEND_FLAGS, TAG_FORMAT,
+    TRANSMIT_CAPS,
 };
 
-/// Compares what a program asks for with what there is: each attribute by itself, as fi_getinfo(3),
-/// fi_endpoint(3), fi_domain(3) and fi_fabric(3) say.
+/// Compares what a program asks for with what there is.
 pub(crate) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
-    require!(!hints.has_handle, "there are no connection requests");
-    require!(
-        [sys::FI_FORMAT_UNSPEC, ADDRESS_FORMAT].contains(&hints.address_format),
-        "addresses have a format of their own"
-    );
     require!(hints.caps & !CAPS == 0, "a capability is not offered");
-    require!(hints.names(FABRIC, &profile.domain), "the fabric or the domain has another name");
-    require!(hints.provider_version <= VERSION, "the provider is older than that");
-    if let Some(asked) = &hints.endpoint {
-        check_endpoint(asked)?;
-        let is_tagged = hints.caps & sys::FI_TAGGED != 0;
-        require!(
-            !is_tagged || asked.mem_tag_format.leading_zeros() >= TAG_FORMAT.leading_zeros(),
-            "tags have 63 bits"
-        );
-    }
-    if let Some(asked) = &hints.domain {
-        check_domain(asked)?;
-    }
-    let caps = caps(profile, hints.caps);
-    let transmit = transmit(caps, hints.transmit.as_ref())?;
-    let receive = receive(caps, hints.receive.as_ref())?;
-    Ok(Offer {
-        caps,
-        transmit,
-        receive,
-        endpoint: endpoint(),
-        domain: domain(hints.domain.as_ref()),
-        domain_name: profile.domain.clone(),
-    })
+    all(profile.domain.clone(), caps(profile, hints.caps)).answer(&CONSTANTS, hints)
 }
 
 /// The capabilities that a program gets: all, if it asks for none; otherwise those that it asks
@@ -59,163 +30,65 @@ pub(crate) fn with_implied(asked: u64) -> u64 {
     if caps & sys::FI_RECV == 0 { caps & !sys::FI_MULTI_RECV } else { caps }
 }
 
-fn check_endpoint(asked: &sys::fi_ep_attr) -> Result<(), Refusal> {
-    require!(
-        [sys::FI_EP_UNSPEC, sys::FI_EP_RDM].contains(&asked.r#type),
-        "endpoints are of the type FI_EP_RDM"
-    );
-    require!(
-        [sys::FI_PROTO_UNSPEC, PROTOCOL].contains(&asked.protocol),
-        "the protocol is one of our own"
-    );
-    require!(asked.protocol_version <= PROTOCOL_VERSION, "the protocol's version is too new");
-    require!(asked.max_msg_size <= MESSAGE_MAX, "messages can't be as long");
-    require!(
-        asked.max_order_raw_size == 0
-            && asked.max_order_war_size == 0
-            && asked.max_order_waw_size == 0,
-        "there is no remote memory access that could be ordered"
-    );
-    require!(
-        asked.tx_ctx_cnt <= 1 && asked.rx_ctx_cnt <= 1,
-        "there are neither scalable endpoints nor shared contexts"
-    );
-    require!(asked.auth_key_size == 0, "there are no authorization keys");
-    Ok(())
-}
-
-fn check_domain(asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
-    require!(asked.threading <= sys::FI_THREAD_ENDPOINT, "the threading model is unknown");
-    require!(
-        asked.data_progress != sys::FI_PROGRESS_AUTO
-            && asked.data_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
-        "data moves while the program calls (FI_PROGRESS_MANUAL)"
-    );
-    // Nothing but data needs progress.
-    require!(
-        asked.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
-        "the progress model is unknown"
-    );
-    require!(asked.resource_mgmt <= sys::FI_RM_ENABLED, "the resource management is unknown");
-    require!(asked.av_type <= sys::FI_AV_TABLE, "the type of address vector is unknown");
-    require!(asked.mr_key_size <= size_of::<u64>(), "keys have 8 bytes");
-    require!(asked.cq_data_size <= DATA_BYTES, "immediate data has no more than 4 bytes");
-    let counts = [
-        asked.cq_cnt,
-        asked.ep_cnt,
-        asked.tx_ctx_cnt,
-        asked.rx_ctx_cnt,
-        asked.cntr_cnt,
-        asked.mr_cnt,
-    ];
-    require!(counts.iter().all(|count| *count <= MANY), "more than 65536 objects of one kind");
-    require!(
-        asked.max_ep_tx_ctx <= 1 && asked.max_ep_rx_ctx <= 1,
-        "there are no scalable endpoints"
-    );
-    require!(
-        asked.max_ep_stx_ctx == 0 && asked.max_ep_srx_ctx == 0,
-        "there are no shared contexts"
-    );
-    require!(asked.mr_iov_limit <= PARTS_MAX, "memory regions have at most 4 pieces");
-    require!(asked.caps & !DOMAIN_CAPS == 0, "a capability of the domain is not offered");
-    require!(asked.auth_key_size == 0, "there are no authorization keys");
-    require!(asked.max_err_data == 0, "errors have no data of their own");
-    Ok(())
-}
-
-/// Capabilities of one direction: those of the other one are left out.
-fn check_direction(caps: u64, asked: u64) -> Result<(), Refusal> {
-    require!(asked & !caps == 0, "a context has a capability that the endpoint has not");
-    Ok(())
-}
-
-fn transmit(caps: u64, asked: Option<&sys::fi_tx_attr>) -> Result<sys::fi_tx_attr, Refusal> {
-    let mut given = sys::fi_tx_attr {
-        caps: caps & TRANSMIT_CAPS,
-        msg_order: sys::FI_ORDER_SAS,
-        inject_size: INJECT_MAX,
-        size: MANY,
-        iov_limit: PARTS_MAX,
-        ..sys::fi_tx_attr::zeroed()
-    };
-    let Some(asked) = asked else { return Ok(given) };
-    check_direction(caps, asked.caps)?;
-    require!(asked.op_flags & !SEND_FLAGS == 0, "a default flag of sends is not offered");
-    require!(asked.msg_order & !sys::FI_ORDER_SAS == 0, "messages are ordered, nothing else is");
-    require!(asked.comp_order == 0, "completions have no order");
-    require!(asked.inject_size <= INJECT_MAX, "no more than 4096 bytes are injected");
-    require!(asked.size <= MANY, "no more than 65536 sends are promised");
-    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 4 pieces");
-    require!(asked.rma_iov_limit == 0, "there is no remote memory access");
-    given.op_flags = asked.op_flags;
-    Ok(given)
-}
-
-fn receive(caps: u64, asked: Option<&sys::fi_rx_attr>) -> Result<sys::fi_rx_attr, Refusal> {
-    let mut given = sys::fi_rx_attr {
-        caps: caps & RECEIVE_CAPS,
-        msg_order: sys::FI_ORDER_SAS,
-        size: MANY,
-        iov_limit: PARTS_MAX,
-        ..sys::fi_rx_attr::zeroed()
-    };
-    let Some(asked) = asked else { return Ok(given) };
-    check_direction(caps, asked.caps)?;
-    require!(asked.op_flags & !RECEIVE_FLAGS == 0, "a default flag of receives is not offered");
-    require!(asked.msg_order & !sys::FI_ORDER_SAS == 0, "messages are ordered, nothing else is");
-    require!(asked.comp_order == 0, "completions have no order");
-    require!(asked.total_buffered_recv <= BUFFERED_MAX, "no more than 64 MiB wait for a receive");
-    require!(asked.size <= MANY, "no more than 65536 receives are promised");
-    require!(asked.iov_limit <= PARTS_MAX, "messages have at most 4 pieces");
-    given.op_flags = asked.op_flags;
-    given.total_buffered_recv = asked.total_buffered_recv;
-    Ok(given)
-}
-
 /// The bytes of messages that wait for their receive: the default of `Config::unexpected_bytes`.
 const BUFFERED_MAX: usize = 64 << 20;
 
 /// The longest message, in bytes.
 const MESSAGE_MAX: usize = isize::MAX as usize;
 
-fn endpoint() -> sys::fi_ep_attr {
-    sys::fi_ep_attr {
-        r#type: sys::FI_EP_RDM,
-        protocol: PROTOCOL,
-        protocol_version: PROTOCOL_VERSION,
-        max_msg_size: MESSAGE_MAX,
-        mem_tag_format: TAG_FORMAT,
-        tx_ctx_cnt: 1,
-        rx_ctx_cnt: 1,
-        ..sys::fi_ep_attr::zeroed()
-    }
-}
-
-/// The attributes of a domain: what the program has chosen, where it has.
-fn domain(asked: Option<&sys::fi_domain_attr>) -> sys::fi_domain_attr {
-    let zeroed = sys::fi_domain_attr::zeroed();
-    let asked = asked.unwrap_or(&zeroed);
-    let or = |value, default| if value == 0 { default } else { value };
-    sys::fi_domain_attr {
-        threading: or(asked.threading, sys::FI_THREAD_SAFE),
-        control_progress: or(asked.control_progress, sys::FI_PROGRESS_MANUAL),
-        data_progress: or(asked.data_progress, sys::FI_PROGRESS_MANUAL),
-        resource_mgmt: sys::FI_RM_ENABLED,
-        av_type: or(asked.av_type, sys::FI_AV_TABLE),
-        mr_key_size: size_of::<u64>(),
-        cq_data_size: DATA_BYTES,
-        cq_cnt: MANY,
-        ep_cnt: MANY,
-        tx_ctx_cnt: MANY,
-        rx_ctx_cnt: MANY,
-        max_ep_tx_ctx: 1,
-        max_ep_rx_ctx: 1,
-        cntr_cnt: MANY,
-        mr_iov_limit: PARTS_MAX,
-        caps: DOMAIN_CAPS,
-        mr_cnt: MANY,
-        ..zeroed
+/// All that there is, for a program with these capabilities.
+fn all(domain_name: String, caps: u64) -> Offer {
+    Offer {
+        caps,
+        transmit: sys::fi_tx_attr {
+            caps: caps & TRANSMIT_CAPS,
+            op_flags: SEND_FLAGS,
+            msg_order: sys::FI_ORDER_SAS,
+            inject_size: INJECT_MAX,
+            size: MANY,
+            iov_limit: PARTS_MAX,
+            ..sys::fi_tx_attr::zeroed()
+        },
+        receive: sys::fi_rx_attr {
+            caps: caps & RECEIVE_CAPS,
+            op_flags: RECEIVE_FLAGS,
+            msg_order: sys::FI_ORDER_SAS,
+            total_buffered_recv: BUFFERED_MAX,
+            size: MANY,
+            iov_limit: PARTS_MAX,
+            ..sys::fi_rx_attr::zeroed()
+        },
+        endpoint: sys::fi_ep_attr {
+            r#type: sys::FI_EP_RDM,
+            protocol: PROTOCOL,
+            protocol_version: PROTOCOL_VERSION,
+            max_msg_size: MESSAGE_MAX,
+            mem_tag_format: TAG_FORMAT,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            ..sys::fi_ep_attr::zeroed()
+        },
+        domain: sys::fi_domain_attr {
+            threading: sys::FI_THREAD_SAFE,
+            control_progress: sys::FI_PROGRESS_MANUAL,
+            data_progress: sys::FI_PROGRESS_MANUAL,
+            resource_mgmt: sys::FI_RM_ENABLED,
+            av_type: sys::FI_AV_TABLE,
+            mr_key_size: size_of::<u64>(),
+            cq_data_size: DATA_BYTES,
+            cq_cnt: MANY,
+            ep_cnt: MANY,
+            tx_ctx_cnt: MANY,
+            rx_ctx_cnt: MANY,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            cntr_cnt: MANY,
+            mr_iov_limit: PARTS_MAX,
+            caps: DOMAIN_CAPS,
+            mr_cnt: MANY,
+            ..sys::fi_domain_attr::zeroed()
+        },
+        domain_name,
     }
 }
 
@@ -223,15 +96,7 @@ fn domain(asked: Option<&sys::fi_domain_attr>) -> sys::fi_domain_attr {
 pub(crate) fn check_opened(asked: &Hints) -> Result<(), Refusal> {
     require!(asked.caps & !CAPS == 0, "a capability is not offered");
     require!(asked.caps & PRIMARY != 0, "an endpoint without capabilities has no use");
-    if let Some(endpoint) = &asked.endpoint {
-        check_endpoint(endpoint)?;
-    }
-    let flags = |flags: Option<u64>| flags.unwrap_or_default();
-    let send = flags(asked.transmit.map(|transmit| transmit.op_flags));
-    let receive = flags(asked.receive.map(|receive| receive.op_flags));
-    require!(send & !SEND_FLAGS == 0, "a default flag of sends is not offered");
-    require!(receive & !RECEIVE_FLAGS == 0, "a default flag of receives is not offered");
-    Ok(())
+    all(String::new(), CAPS).check_opened(asked)
 }
 
 #[cfg(test)]
@@ -436,7 +301,7 @@ mod tests {
         assert_eq!((offer.transmit.size, offer.receive.size), (65536, 65536));
         assert_eq!((offer.transmit.inject_size, domain.cq_data_size), (4096, 4));
         assert_eq!((endpoint.r#type, endpoint.protocol), (sys::FI_EP_RDM, 0x8000_746d));
-        assert_eq!((ADDRESS_FORMAT, endpoint.protocol_version), (0x8000_746d, 1));
+        assert_eq!((CONSTANTS.address_format, endpoint.protocol_version), (0x8000_746d, 1));
         assert_eq!(endpoint.mem_tag_format, 0x5555_5555_5555_5555);
         assert_eq!(endpoint.max_msg_size, isize::MAX as usize);
         assert_eq!((endpoint.tx_ctx_cnt, endpoint.rx_ctx_cnt), (1, 1));
@@ -495,13 +360,13 @@ mod tests {
         );
         let again = ask(|hints| {
             hints.caps = most.caps;
-            hints.address_format = ADDRESS_FORMAT;
+            hints.address_format = CONSTANTS.address_format;
             hints.transmit = Some(sys::fi_tx_attr { op_flags: SEND_FLAGS, ..most.transmit });
             hints.receive = Some(sys::fi_rx_attr { op_flags: RECEIVE_FLAGS, ..most.receive });
             (hints.endpoint, hints.domain) = (Some(most.endpoint), Some(most.domain));
             hints.fabric_name = Some("Tagmatch".into());
             hints.domain_name = Some("AUTO".into());
-            hints.provider_version = VERSION;
+            hints.provider_version = CONSTANTS.provider_version;
         });
         assert_eq!(again.unwrap().caps, CAPS);
     }

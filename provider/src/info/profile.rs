@@ -1,7 +1,9 @@
 //! What this provider offers.
 
+use tagmatch_ofi_provider::Constants;
 use tagmatch_ofi_sys as sys;
 
+use crate::address::Name;
 use crate::settings::Settings;
 
 /// The longest message that is injected, in bytes.
@@ -11,8 +13,6 @@ pub(crate) const INJECT_MAX: usize = 4096;
 pub(crate) const PARTS_MAX: usize = 4;
 /// Marks formats and protocols of a provider's own: `FI_PROV_SPECIFIC`.
 const PROVIDER_SPECIFIC: u32 = 1 << 31;
-/// The format of addresses: one of our own.
-pub(crate) const ADDRESS_FORMAT: u32 = PROVIDER_SPECIFIC | 0x746d;
 /// The protocol: one of our own.
 pub(crate) const PROTOCOL: u32 = PROVIDER_SPECIFIC | 0x746d;
 /// The version of the protocol.
@@ -22,9 +22,6 @@ pub(crate) const TAG_FORMAT: u64 = u64::MAX / 3;
 /// Objects and operations that there may be of one kind. There is no bound but memory; programs
 /// want a number.
 pub(crate) const MANY: usize = 1 << 16;
-/// The name of the fabric.
-pub(crate) const FABRIC: &str = "tagmatch";
-
 /// Capabilities that a program has to ask for, unless it asks for none at all.
 pub(crate) const PRIMARY: u64 =
     sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND | sys::FI_RECV | sys::FI_DIRECTED_RECV;
@@ -55,8 +52,13 @@ pub(crate) const RECEIVE_FLAGS: u64 = sys::FI_COMPLETION | sys::FI_MULTI_RECV;
 pub(crate) const CAPS: u64 = PRIMARY | ALWAYS | sys::FI_SOURCE;
 /// Bytes of immediate data.
 pub(crate) const DATA_BYTES: usize = 4;
-/// The provider's version.
-pub(crate) const VERSION: u32 = sys::FI_VERSION(0, 1);
+/// The provider's version, and its names.
+pub(crate) const CONSTANTS: Constants = Constants {
+    provider_version: sys::FI_VERSION(0, 1),
+    fabric: "tagmatch",
+    address_format: PROVIDER_SPECIFIC | 0x746d,
+    name_bytes: Name::BYTES,
+};
 
 /// What depends on the settings.
 #[derive(Clone, Debug)]

@@ -133,8 +133,12 @@ impl ofi::ProviderEndpoint for Endpoint {
 
     /// The worker has an event for the thread that sleeps, and none for an unexpected message that
     /// a probe has taken in.
+    fn may_sleep(&self) -> bool {
+        self.directed == 0
+    }
+
     fn arm(&mut self) -> bool {
-        self.directed == 0 && self.worker.arm()
+        self.worker.arm()
     }
 
     fn disarm(&mut self) {

@@ -188,7 +188,7 @@ impl ofi::ProviderEndpoint for Endpoint {
     }
 
     /// Whether nothing goes on without a packet.
-    fn arm(&mut self) -> bool {
+    fn may_sleep(&self) -> bool {
         !self.sender.has_unsent() && !self.matcher.is_busy()
     }
 

@@ -5,6 +5,7 @@ use tagmatch_ofi_sys as sys;
 use crate::client::{Context, Hints, Memory, Message, Node, within_limit};
 use crate::messages::{pair, send};
 use crate::process::{alone, outcome};
+use crate::sleep::sleeping;
 
 const FOUR: (&str, &str) = ("TAGMATCH_CXI_ENTRIES", "4");
 const LONG: (&str, &str) = ("TAGMATCH_CXI_ONLOAD", "20");
@@ -40,7 +41,7 @@ fn exhaust(sender: &Node, to: u64, receiver: &Node) {
 fn flow_control_holds_up_both_sides_and_loses_nothing() {
     let test = "entries::flow_control_holds_up_both_sides_and_loses_nothing";
     alone(test, &[FOUR, LONG], |_| {
-        let (sender, to, receiver, from) = pair(&Hints::default());
+        let (sender, to, receiver, from) = pair(&sleeping());
         exhaust(&sender, to, &receiver);
         let (memory, context) = (Memory::new(1), Context::new());
         let search = Message::new(&[], from, 0, context);
@@ -82,8 +83,7 @@ fn messages_that_were_put_aside_keep_their_order_when_the_entries_end_again() {
 fn a_sender_keeps_its_messages_while_the_receiver_is_in_flow_control() {
     let test = "entries::a_sender_keeps_its_messages_while_the_receiver_is_in_flow_control";
     alone(test, &[FOUR, ("TAGMATCH_CXI_ONLOAD", "1000")], |_| {
-        let hints = Hints { wait: sys::FI_WAIT_FD, ..Hints::default() };
-        let (sender, to, receiver, from) = pair(&hints);
+        let (sender, to, receiver, from) = pair(&sleeping());
         exhaust(&sender, to, &receiver);
         for tag in 5..100 {
             sender.inject(Memory::new(1), to, tag).expect("accepted");
@@ -223,7 +223,7 @@ fn others_can_take_the_entries_of_the_nic() {
     let test = "entries::others_can_take_the_entries_of_the_nic";
     let knobs = [("TAGMATCH_CXI_TAKEN", "1000"), ("TAGMATCH_CXI_SEED", "1"), LONG];
     alone(test, &knobs, |_| {
-        let hints = Hints { mode: Some(c"hybrid"), ..Hints::default() };
+        let hints = Hints { mode: Some(c"hybrid"), ..sleeping() };
         let (sender, to, receiver, from) = pair(&hints);
         let (into, context) = (Memory::new(1), Context::new());
         receiver.recv(into, from, 0, 0, context).expect("posted");

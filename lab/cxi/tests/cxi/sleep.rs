@@ -6,7 +6,8 @@ use crate::client::{Context, Hints, Memory, Message};
 use crate::messages::{pair, send};
 use crate::process::alone;
 
-fn sleeping() -> Hints {
+/// The hints of a program that sleeps on the descriptor.
+pub(crate) fn sleeping() -> Hints {
     Hints { wait: sys::FI_WAIT_FD, ..Hints::default() }
 }
 
