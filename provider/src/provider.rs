@@ -90,6 +90,7 @@ impl Provider for Tagmatch {
     const CONSTANTS: Constants = info::CONSTANTS;
     const IS_TAGGED_ALONE: bool = false;
     const READS_ALONE_PROGRESS: bool = false;
+    const READS_GIVE_WAY: bool = true;
     const SEND_FLAGS: u64 = info::SEND_FLAGS;
     const RECEIVE_FLAGS: u64 = info::RECEIVE_FLAGS;
     const CALL_SEND_FLAGS: u64 = info::SEND_FLAGS | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA;

@@ -218,7 +218,8 @@ unsafe extern "C" fn readfrom<P: Provider>(
         match result {
             Ok(_) => handle.object.idle_reads.store(0, Ordering::Relaxed),
             // An error entry counts as none: programs that probe in a loop read one for each probe.
-            Err(_) => handle.object.has_waited(),
+            Err(_) if P::READS_GIVE_WAY => handle.object.has_waited(),
+            Err(_) => {}
         }
         result
     })

@@ -25,6 +25,9 @@ pub trait Provider: Sized + 'static {
     const IS_TAGGED_ALONE: bool;
     /// Only a read of a completion queue makes progress: fi_trywait(3) doesn't.
     const READS_ALONE_PROGRESS: bool;
+    /// After many reads in a row that gave no entry, each further one gives the processor to other
+    /// threads.
+    const READS_GIVE_WAY: bool;
     /// A domain has commands of fi_control(3): [`Provider::control`].
     const CONTROLS_DOMAINS: bool = false;
     /// Flags that the sends of an endpoint may have as a default.

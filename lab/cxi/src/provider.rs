@@ -43,6 +43,7 @@ impl Provider for Cxi {
     const CONSTANTS: Constants = offer::CONSTANTS;
     const IS_TAGGED_ALONE: bool = true;
     const READS_ALONE_PROGRESS: bool = true;
+    const READS_GIVE_WAY: bool = false;
     const CONTROLS_DOMAINS: bool = true;
     const SEND_FLAGS: u64 = offer::SEND_FLAGS;
     const RECEIVE_FLAGS: u64 = offer::RECEIVE_FLAGS;
