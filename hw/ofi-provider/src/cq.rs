@@ -367,7 +367,7 @@ unsafe extern "C" fn readerr<P: Provider>(
             (*to).data = entry.data;
             (*to).tag = entry.tag;
             (*to).olen = failure.overflow;
-            (*to).err = failure.errno.0;
+            (*to).err = failure.errno().0;
             (*to).prov_errno = failure.reason;
             if version >= sys::FI_VERSION(1, 5) {
                 (*to).err_data_size = 0;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tagmatch::{Address, End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
 use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_ofi_provider::{self as ofi, Bindings, Entry, Failure, Opened, Pattern, UNTAGGED};
+use tagmatch_ofi_provider::{self as ofi, Bindings, Entry, Opened, Pattern, UNTAGGED};
 use tagmatch_ofi_sys as sys;
 
 use super::depths::Depths;
@@ -278,10 +278,10 @@ impl Endpoint {
                 entry.start = receive.start;
                 self.describe(vectors, &mut entry, status);
                 if status.truncated {
-                    let overflow = status.length.saturating_sub(receive.room);
-                    let failure = errno::failure(Errno::TRUNCATED, Reason::Truncated);
+                    let mut failure = errno::failure(Errno::TRUNCATED, Reason::Truncated);
+                    failure.overflow = status.length.saturating_sub(receive.room);
                     entry.length = receive.room;
-                    entry.failure = Some(Failure { overflow, ..failure });
+                    entry.failure = Some(failure);
                 }
             }
             Ok(_) => {}

@@ -36,7 +36,7 @@ impl Endpoint {
         }
         let peer = self.peer_of_send(sinks, send.destination, send.tag)?;
         let sent = self.worker.inject_at_once(peer, send.tag, payload, send.immediate);
-        let is_sent = sent.map_err(|error| errno::of_error(&error).errno)?;
+        let is_sent = sent.map_err(|error| errno::of_error(&error).errno())?;
         if is_sent {
             let entry = Entry::new(send.context, send.kind);
             self.bound.tell(sinks, entry, self.bound.send_tells(send.flags));
@@ -92,7 +92,7 @@ impl Endpoint {
         match self.worker.inject_with(peer, tag, payload, immediate) {
             Ok(true) => {}
             Ok(false) => return Err(Errno::AGAIN),
-            Err(error) => return Err(errno::of_error(&error).errno),
+            Err(error) => return Err(errno::of_error(&error).errno()),
         }
         self.bound.count(sinks, sys::FI_SEND, true);
         Ok(())

@@ -1,5 +1,7 @@
 //! An entry of a completion queue.
 
+use std::num::NonZero;
+
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::Errno;
 
@@ -27,8 +29,8 @@ pub struct Entry {
 /// What an error entry has beyond other entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
-    /// libfabric's number.
-    pub errno: Errno,
+    // Not zero, so that an entry is no longer for the failures that most entries don't have.
+    errno: NonZero<i32>,
     /// The provider's own number (`prov_errno`), for which it has words.
     pub reason: i32,
     /// Bytes of the message that had no room in the buffer.
@@ -38,7 +40,13 @@ pub struct Failure {
 impl Failure {
     /// A failure with libfabric's number and the provider's.
     pub fn new(errno: Errno, reason: i32) -> Self {
-        Failure { errno, reason, overflow: 0 }
+        const OTHER: NonZero<i32> = NonZero::new(Errno::OTHER.0).unwrap();
+        Failure { errno: NonZero::new(errno.0).unwrap_or(OTHER), reason, overflow: 0 }
+    }
+
+    /// libfabric's number.
+    pub fn errno(&self) -> Errno {
+        Errno(self.errno.get())
     }
 }
 

@@ -326,7 +326,8 @@ fn read(get: Get, effects: &mut Effects) {
 /// A receive has its message's bytes, or `failure`.
 fn finish(receive: &Receive, put: &Put, failure: Option<Failure>, effects: &mut Effects) {
     let overflow = put.length.saturating_sub(receive.memory.len());
-    let truncated = Failure { overflow, ..self::failure(Errno::TRUNCATED) };
+    let mut truncated = self::failure(Errno::TRUNCATED);
+    truncated.overflow = overflow;
     let failure = failure.or((overflow > 0).then_some(truncated));
     if receive.tells || failure.is_some() {
         let Completion { entry, source } = envelope(put, receive.context);
