@@ -52,7 +52,7 @@ pub trait Provider: Sized + 'static {
     /// An address in a vector.
     type Address: Copy + Eq + Hash + Send;
     /// An endpoint.
-    type Endpoint: ProviderEndpoint<Address = Self::Address>;
+    type Endpoint: ProviderEndpoint<Self::Address>;
 
     /// The settings of this process.
     ///
@@ -117,17 +117,14 @@ pub trait Provider: Sized + 'static {
     fn cleanup() {}
 }
 
-/// An endpoint. One call at a time uses it.
-pub trait ProviderEndpoint: Sized + Send + 'static {
-    /// An address in a vector.
-    type Address;
-
+/// An endpoint, whose address vectors have addresses of the type `A`. One call at a time uses it.
+pub trait ProviderEndpoint<A>: Sized + Send + 'static {
     /// What the endpoint is bound to.
     fn bound(&self) -> &Bindings;
     /// What the endpoint is bound to, to be changed.
     fn bound_mut(&mut self) -> &mut Bindings;
     /// The endpoint's own address.
-    fn address(&self) -> Self::Address;
+    fn address(&self) -> A;
     /// The descriptor that is readable when the endpoint has something to do.
     fn event_descriptor(&self) -> Option<BorrowedFd<'_>>;
     /// Whether the descriptor wakes for all that the endpoint may have to do.
@@ -139,12 +136,12 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     /// Nobody waits for the descriptor any more.
     fn disarm(&mut self) {}
     /// Makes progress, and puts what has ended into completion queues and counters.
-    fn progress(&mut self, sinks: &mut Sinks<'_, Self::Address>);
+    fn progress(&mut self, sinks: &mut Sinks<'_, A>);
     /// The vector no longer has an address.
     fn forget(&mut self, _address: u64) {}
     /// Whether fi_close(3), which has waited for so long, may close the endpoint. Dropping the
     /// endpoint may block.
-    fn may_close(&mut self, _sinks: &mut Sinks<'_, Self::Address>, _waited: Duration) -> bool {
+    fn may_close(&mut self, _sinks: &mut Sinks<'_, A>, _waited: Duration) -> bool {
         true
     }
     /// Sends a message.
@@ -154,11 +151,7 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     ///
     /// # Safety
     /// The caller keeps the promises of fi_msg(3) and fi_tagged(3).
-    unsafe fn send(
-        &mut self,
-        sinks: &mut Sinks<'_, Self::Address>,
-        message: &Outgoing,
-    ) -> Result<()>;
+    unsafe fn send(&mut self, sinks: &mut Sinks<'_, A>, message: &Outgoing) -> Result<()>;
     /// Sends a copy of a message; there is no entry.
     ///
     /// # Errors
@@ -166,11 +159,7 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     ///
     /// # Safety
     /// As for [`ProviderEndpoint::send`].
-    unsafe fn inject(
-        &mut self,
-        sinks: &mut Sinks<'_, Self::Address>,
-        message: Injected,
-    ) -> Result<()>;
+    unsafe fn inject(&mut self, sinks: &mut Sinks<'_, A>, message: Injected) -> Result<()>;
     /// Posts a receive.
     ///
     /// # Errors
@@ -178,11 +167,7 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     ///
     /// # Safety
     /// As for [`ProviderEndpoint::send`].
-    unsafe fn post(
-        &mut self,
-        sinks: &mut Sinks<'_, Self::Address>,
-        incoming: &Incoming,
-    ) -> Result<()>;
+    unsafe fn post(&mut self, sinks: &mut Sinks<'_, A>, incoming: &Incoming) -> Result<()>;
     /// Posts a multi-receive buffer.
     ///
     /// # Errors
@@ -190,18 +175,14 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     ///
     /// # Safety
     /// As for [`ProviderEndpoint::send`].
-    unsafe fn post_multi(
-        &mut self,
-        _sinks: &mut Sinks<'_, Self::Address>,
-        _incoming: &Incoming,
-    ) -> Result<()> {
+    unsafe fn post_multi(&mut self, _sinks: &mut Sinks<'_, A>, _incoming: &Incoming) -> Result<()> {
         Err(Errno::NO_SYSTEM_CALL)
     }
     /// Looks for a message that waits.
     ///
     /// # Errors
     /// As for [`ProviderEndpoint::send`].
-    fn peek(&mut self, sinks: &mut Sinks<'_, Self::Address>, incoming: &Incoming) -> Result<()>;
+    fn peek(&mut self, sinks: &mut Sinks<'_, A>, incoming: &Incoming) -> Result<()>;
     /// Receives, or drops, a message that was claimed with this context.
     ///
     /// # Errors
@@ -209,14 +190,10 @@ pub trait ProviderEndpoint: Sized + Send + 'static {
     ///
     /// # Safety
     /// As for [`ProviderEndpoint::send`].
-    unsafe fn claim(
-        &mut self,
-        sinks: &mut Sinks<'_, Self::Address>,
-        incoming: &Incoming,
-    ) -> Result<()>;
+    unsafe fn claim(&mut self, sinks: &mut Sinks<'_, A>, incoming: &Incoming) -> Result<()>;
     /// Cancels the receive with this context that was posted first. Its entry tells the outcome.
     ///
     /// # Errors
     /// There is no such receive, and the provider says so.
-    fn cancel(&mut self, sinks: &mut Sinks<'_, Self::Address>, context: usize) -> Result<()>;
+    fn cancel(&mut self, sinks: &mut Sinks<'_, A>, context: usize) -> Result<()>;
 }

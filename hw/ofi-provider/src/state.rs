@@ -46,7 +46,7 @@ pub(crate) fn insert<T>(table: &mut Slab<T>, object: T) -> Result<Key> {
 /// by that, and the endpoint goes on to wake them.
 #[cold]
 #[inline(never)]
-pub(crate) fn keep_armed<E: ProviderEndpoint>(endpoint: &mut E, sinks: &mut Sinks<'_, E::Address>) {
+pub(crate) fn keep_armed<A>(endpoint: &mut impl ProviderEndpoint<A>, sinks: &mut Sinks<'_, A>) {
     endpoint.progress(sinks);
     if !endpoint.arm() || !endpoint.may_sleep() {
         for queue in endpoint.bound().queues() {

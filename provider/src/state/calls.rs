@@ -110,9 +110,7 @@ impl Endpoint {
     }
 }
 
-impl ofi::ProviderEndpoint for Endpoint {
-    type Address = Address;
-
+impl ofi::ProviderEndpoint<Address> for Endpoint {
     #[inline(always)]
     fn bound(&self) -> &Bindings {
         &self.bound

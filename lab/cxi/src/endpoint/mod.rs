@@ -168,9 +168,7 @@ impl Endpoint {
     }
 }
 
-impl ofi::ProviderEndpoint for Endpoint {
-    type Address = Name;
-
+impl ofi::ProviderEndpoint<Name> for Endpoint {
     fn bound(&self) -> &Bindings {
         &self.bound
     }
