@@ -30,8 +30,17 @@ impl Pair {
         let right_peer = left.connect(&right.address())?;
         let left_peer = right.connect(&left.address())?;
         let pair = Pair { left, right, left_peer, right_peer };
-        // Both directions are connected before anything is counted.
-        pair.ping_pong()?;
+        // Both directions are connected before anything is counted. That takes both workers' progress.
+        for (from, to, peer) in
+            [(&pair.left, &pair.right, pair.right_peer), (&pair.right, &pair.left, pair.left_peer)]
+        {
+            let mut received = to.recv(Match::tag(TAG), vec![0; 8]);
+            from.inject(peer, TAG, &[0; 8])?;
+            while received.test().is_none() {
+                from.progress();
+                to.progress();
+            }
+        }
         Ok(pair)
     }
 
@@ -128,6 +137,8 @@ fn run(way: &str, rounds: usize) -> Result<usize, Box<dyn Error>> {
             "unexpected" => pair.unexpected()?,
             _ => return Err(format!("no way {way}").into()),
         };
+        // Credit comes back to the sender.
+        pair.left.progress();
     }
     Ok(messages)
 }
