@@ -532,7 +532,7 @@ fn nothing_outlives_a_crash() {
     let name = line
         .lines()
         .filter_map(|l| l.rsplit('-').next())
-        .find(|n| n.len() >= 16 && n.bytes().all(|b| b.is_ascii_hexdigit()) && address.contains(n));
+        .find(|n| n.len() >= 14 && n.bytes().all(|b| b.is_ascii_hexdigit()) && address.contains(n));
     let name = name.expect("a socket of the other worker").to_string();
     assert!(sockets(&name) > 0);
     other.kill();
