@@ -1,5 +1,7 @@
+//! Internal, no promises: programs depend on `tagmatch`.
+//!
 //! A libfabric provider without its matching: libfabric's objects and the tables of functions by
-//! which C programs reach them, for any provider. Internal to tagmatch, no promises.
+//! which C programs reach them, for any provider.
 //!
 //! Two providers are made with it: tagmatch's own (`provider/`), and one that behaves in tests as
 //! HPE's cxi does (`lab/cxi`). Each implements [`Provider`] and [`ProviderEndpoint`], and exports

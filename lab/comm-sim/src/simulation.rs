@@ -131,8 +131,8 @@ impl Sim {
         Ok(Ran { ends: ends.take(), steps })
     }
 
-    /// Runs programs until all have ended or died, and returns the number of steps. It is apart from
-    /// [`run`](Self::run) so that it is compiled once and not for each type of program.
+    /// Runs programs until all have ended or died, and returns the number of steps. It is apart
+    /// from [`run`](Self::run) so that it is compiled once and not for each type of program.
     fn drive(&self, programs: Vec<Program<'_>>, kills: &[Kill]) -> Result<u64, Stuck> {
         let mut programs: Vec<Option<Program<'_>>> = programs.into_iter().map(Some).collect();
         let mut context = Context::from_waker(Waker::noop());

@@ -16,21 +16,22 @@ const TAG: u64 = 7;
 const WINDOW: usize = 64;
 
 /// Two workers, and how each names the other.
-struct Pair {
+struct CountedPair {
     left: Worker,
     right: Worker,
     left_peer: Peer,
     right_peer: Peer,
 }
 
-impl Pair {
+impl CountedPair {
     fn new() -> Result<Self, tagmatch::Error> {
         let left = Worker::new(Config::default())?;
         let right = Worker::new(Config::default())?;
         let right_peer = left.connect(&right.address())?;
         let left_peer = right.connect(&left.address())?;
-        let pair = Pair { left, right, left_peer, right_peer };
-        // Both directions are connected before anything is counted. That takes both workers' progress.
+        let pair = CountedPair { left, right, left_peer, right_peer };
+        // Both directions are connected before anything is counted. That takes the progress of
+        // both workers.
         for (from, to, peer) in
             [(&pair.left, &pair.right, pair.right_peer), (&pair.right, &pair.left, pair.left_peer)]
         {
@@ -126,7 +127,7 @@ impl Pair {
 }
 
 fn run(way: &str, rounds: usize) -> Result<usize, Box<dyn Error>> {
-    let pair = Pair::new()?;
+    let pair = CountedPair::new()?;
     let mut messages = 0;
     for _ in 0..rounds {
         messages += match way {
