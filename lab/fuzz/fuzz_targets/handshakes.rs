@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tagmatch_device::Release;
 
 /// The bytes with a mark written over them at `at`. Handshakes begin with marks and versions, which
 /// random bytes seldom have.
@@ -19,5 +20,6 @@ fuzz_target!(|data: &[u8]| {
     tagmatch_verbs::fuzzing::read(&marked(&marked(data, b"TMvh\x02", 0), b"TMvb\x01", 24));
     tagmatch_ucx::fuzzing::read(data);
     tagmatch_ucx::fuzzing::read(&marked(data, &[1], 0));
-    tagmatch_ucx::fuzzing::read(&marked(&marked(data, &[1], 0), b"TMux\x02", 35));
+    let magic = [&b"TMux"[..], &[Release::OWN.byte()]].concat();
+    tagmatch_ucx::fuzzing::read(&marked(&marked(data, &[1], 0), &magic, 35));
 });

@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tagmatch_device::Release;
 use tagmatch_ofi::fuzzing::{choose_pieces, read_handshake, read_packet, read_way, read_wire};
 
 fuzz_target!(|data: &[u8]| {
@@ -10,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     // The version and the kind, and the magic of its address.
     let mut hello = data.to_vec();
     if let Some(place) = hello.get_mut(35..40) {
-        place.copy_from_slice(b"TMof\x01");
+        place.copy_from_slice(&[b'T', b'M', b'o', b'f', Release::OWN.byte()]);
         hello[0] = 1;
     }
     read_handshake(&hello);

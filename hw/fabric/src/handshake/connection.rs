@@ -296,6 +296,11 @@ mod tests {
         heard
     }
 
+    /// What an end of this release sends first.
+    fn opening_of_this_release() -> Vec<u8> {
+        [&KIND.magic[..], &[Release::OWN.byte()], b"challenge of 16!"].concat()
+    }
+
     /// All bytes that wait in a socket.
     fn rest(mut socket: UnixStream) -> Vec<u8> {
         let mut rest = vec![0; 1 << 16];
@@ -326,7 +331,8 @@ mod tests {
         let (mut caller, two) = stream();
         let taken = two.try_clone().unwrap();
         let mut b = listener(two, [7; 16]);
-        caller.write_all(b"TMte\x02challenge of 16!a wrong proof 16the rest").unwrap();
+        caller.write_all(&opening_of_this_release()).unwrap();
+        caller.write_all(b"a wrong proof 16the rest").unwrap();
         assert!(matches!(turn(&mut b), Heard::Misbehaved(_)));
         assert_eq!(rest(taken), b"the rest");
         let answer = rest(caller);
@@ -359,7 +365,7 @@ mod tests {
             number: 0,
             worker: vec![3; 64],
         })));
-        impostor.write_all(b"TMte\x02challenge of 16!").unwrap();
+        impostor.write_all(&opening_of_this_release()).unwrap();
         assert!(matches!(turn(&mut a), Heard::Nothing));
         let mut seen = vec![0; 1 << 16];
         let length = impostor.read(&mut seen).unwrap();
@@ -394,9 +400,11 @@ mod tests {
 
     #[test]
     fn openings_of_others_are_refused() {
-        for opening in ["GET / HTTP/1.1\r\nHost:", "TMte\x01challenge of 16!"] {
+        let mut of_another_release = opening_of_this_release();
+        of_another_release[KIND.magic.len()] ^= 1;
+        for opening in [b"GET / HTTP/1.1\r\nHost:".to_vec(), of_another_release] {
             let (mut caller, two) = stream();
-            caller.write_all(opening.as_bytes()).unwrap();
+            caller.write_all(&opening).unwrap();
             assert!(matches!(turn(&mut listener(two, [7; 16])), Heard::Misbehaved(_)));
         }
     }
