@@ -10,8 +10,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Instant;
 
-use tagmatch_device::Address;
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
+use tagmatch_device::{Address, Release};
 
 use super::fixture::Fixture;
 use crate::device::PATIENCE;
@@ -61,7 +61,13 @@ pub(super) fn address<F: Fixture>(secret: [u8; 16], port: u16) -> Address {
 /// The first bytes of an address, and of a connection.
 pub(super) fn opening<F: Fixture>() -> [u8; 5] {
     let [a, b, c, d] = *F::MAGIC;
-    [a, b, c, d, 2]
+    [a, b, c, d, Release::OWN.byte()]
+}
+
+/// The same of a worker of another release.
+pub(super) fn opening_of_another_release<F: Fixture>() -> [u8; 5] {
+    let [a, b, c, d, release] = opening::<F>();
+    [a, b, c, d, release ^ 1]
 }
 
 /// A greeting of the device at `address`, which carries tags by the usual settings.

@@ -37,7 +37,7 @@ pub fn strangers_harm_nobody<F: Fixture>() {
         let attacks: Vec<Vec<u8>> = vec![
             vec![],
             b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            [&F::MAGIC[..], b"\x01sixteen bytes 16"].concat(),
+            [&raw::opening_of_another_release::<F>()[..], b"sixteen bytes 16"].concat(),
             opening.clone(),
             [&opening[..], &[0; 16], &raw::hello(&a.address(), 1, &NO_WORKER)].concat(),
             (0..100_000u32).map(|n| (n * 7) as u8).collect(),
@@ -179,7 +179,7 @@ pub fn an_impostor_is_not_believed<F: Fixture>() {
     let address = up::<F>(way).address();
     let listener = UnixListener::bind_addr(&raw::socket_name::<F>(&address)).unwrap();
     let wrong = [&raw::opening::<F>()[..], b"sixteen bytes 16a proof of 16 by."].concat();
-    let old = [&F::MAGIC[..], b"\x01"].concat();
+    let old = raw::opening_of_another_release::<F>();
     for answer in [&wrong[..], &old, b"nonsense, and long"] {
         let mut a = up::<F>(way);
         let peer = a.connect(&address).unwrap();
