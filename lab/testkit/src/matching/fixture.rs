@@ -18,6 +18,8 @@ pub trait Fixture {
     /// A receive that is too short has the first bytes of its message, and a send may wait for
     /// delivery.
     const HAS_FIRST_BYTES: bool;
+    /// A peer may die while a message to it waits for the library's connection.
+    const SENDS_TO_THE_DYING: bool = true;
     /// How often a sender goes in the middle of a message.
     const ENDS: u32 = 10;
 
