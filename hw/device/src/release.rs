@@ -17,9 +17,9 @@ pub struct Release {
      version"
 )]
 pub struct OtherRelease {
-    /// That of this worker.
+    /// The release of this worker.
     pub own: Release,
-    /// That of the other worker.
+    /// The release of the other worker.
     pub peer: Release,
 }
 
@@ -28,7 +28,7 @@ const MINOR_BITS: u32 = 5;
 const MINOR: u8 = (1 << MINOR_BITS) - 1;
 
 impl Release {
-    /// That of this worker.
+    /// The release of the workers that this crate makes.
     pub const OWN: Release = Release {
         major: number(env!("CARGO_PKG_VERSION_MAJOR"), u8::MAX >> MINOR_BITS),
         minor: number(env!("CARGO_PKG_VERSION_MINOR"), MINOR),

@@ -1,4 +1,4 @@
-//! What the device needs of a library that matches tags, and what it keeps for it.
+//! The trait of a library that matches tags, and the state that the device keeps for the library.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -20,11 +20,11 @@ use crate::operations::{Operation, Operations};
 pub trait TagTransport: MeetingHost + Sized {
     /// Settings of the device.
     type Config;
-    /// What the library offers on this machine.
+    /// The description of the library as it was found on this machine.
     type Info;
     /// An operation under way.
     type Operation: Operation;
-    /// What a receive or a look matches on the wire.
+    /// The tags that a receive or a probe matches, as the library carries them.
     type Pattern: Copy;
     /// A message that waits in the library.
     type Found;

@@ -296,7 +296,7 @@ mod tests {
         heard
     }
 
-    /// What an end of this release sends first.
+    /// The opening that an end of this release sends.
     fn opening_of_this_release() -> Vec<u8> {
         [&KIND.magic[..], &[Release::OWN.byte()], b"challenge of 16!"].concat()
     }
