@@ -28,7 +28,7 @@ pub enum Canceller {
 pub trait Operation: Sized {
     /// The memory of an operation that the library uses until the operation has ended.
     type Context;
-    /// The facts of an operation that do not depend on the library.
+    /// The state that all operations of a device share, beside their own entries.
     type Pool;
     /// Most operations under way.
     const MAX: u32;
@@ -62,7 +62,7 @@ pub struct Operations<O: Operation> {
     table: Slab<O>,
     /// Shared, because the library writes to them by pointers that it was given.
     contexts: Vec<Rc<[O::Context]>>,
-    /// The facts of the operation that do not depend on the library.
+    /// The state that all operations share.
     pub pool: O::Pool,
 }
 
