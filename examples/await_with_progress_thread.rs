@@ -19,8 +19,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn exchange() -> Result<(), Box<dyn Error>> {
-    let (server, client) =
-        (SharedWorker::new(Config::default())?, SharedWorker::new(Config::default())?);
+    let server = SharedWorker::new(Config::default())?;
+    let client = SharedWorker::new(Config::default())?;
     let address = server.address();
     // The threads live as long as the workers are used. A worker that is dropped makes progress by
     // itself.

@@ -21,7 +21,9 @@ fn serve(worker: &Worker) -> Result<(), Error> {
     for number in 0..RECEIVES {
         under_way.insert(number, receive(number, worker.buffer(1 << 20))?);
     }
-    let (mut next, mut left, mut ends) = (RECEIVES, 0, Vec::with_capacity(64));
+    let mut next = RECEIVES;
+    let mut left = 0;
+    let mut ends = Vec::with_capacity(64);
     while !under_way.is_empty() {
         worker.ends_blocking(&mut ends, 64);
         for end in ends.drain(..) {

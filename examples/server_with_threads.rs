@@ -48,7 +48,8 @@ fn client(server: &Address) -> Result<(), Error> {
 
 pub(crate) fn main() -> Result<(), Error> {
     let server = SharedWorker::new(Config::default())?;
-    let (address, is_over) = (server.address(), AtomicBool::new(false));
+    let address = server.address();
+    let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let threads = [(); 3].map(|()| scope.spawn(|| serve(&server, &is_over)));
         let clients = [(); 4].map(|()| scope.spawn(|| client(&address)));

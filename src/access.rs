@@ -452,7 +452,7 @@ mod tests {
     use tagmatch_fallback::End;
     use tagmatch_shm::ShmConfig;
 
-    fn state() -> State {
+    fn new_state() -> State {
         let device = DeviceConfig::Shm(ShmConfig::default());
         State::new(WorkerEngine::new(&Config { device, ..Config::default() }, 1).unwrap())
     }
@@ -474,7 +474,8 @@ mod tests {
             |state, request| state.end_of(request).0,
         ];
         for (number, call) in calls.into_iter().enumerate() {
-            let (mut state, mut peer) = (state(), state());
+            let mut state = new_state();
+            let mut peer = new_state();
             let to = peer.engine.connect(&state.engine.address()).unwrap();
             state.sleepers = 1;
             state.progress();
@@ -498,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_over_leaves_no_waker() {
-        let mut state = state();
+        let mut state = new_state();
         let requests = [receive(&mut state), receive(&mut state)];
         let none = Pattern::new(Tag(9), TagMask::EXACT);
         for awaited in [Awaited::Requests(&requests), Awaited::Ends, Awaited::Message(none)] {

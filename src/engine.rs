@@ -229,7 +229,8 @@ mod tests {
         let ofi = DeviceConfig::Ofi(OfiConfig::default());
         let nics = [HwTags::Emu, HwTags::Model(ModelConfig::default())];
         for (device, hw_tags) in [(&ucx, &nics[0]), (&ucx, &nics[1]), (&ofi, &nics[0])] {
-            let (device, hw_tags) = (device.clone(), hw_tags.clone());
+            let device = device.clone();
+            let hw_tags = hw_tags.clone();
             let config = Config { device, hw_tags, ..Config::default() };
             let refused = WorkerEngine::new(&config, 1).map(drop);
             assert!(matches!(refused, Err(DeviceError::Unsupported { .. })), "{refused:?}");

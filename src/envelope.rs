@@ -95,7 +95,9 @@ impl Match {
     /// ```
     /// use tagmatch::{Config, Match, TagLayout, TagMask, Worker};
     /// let worker = Worker::new(Config::default())?;
-    /// let (context, own_rank, tag) = (1, 0, 7);
+    /// let context = 1;
+    /// let own_rank = 0;
+    /// let tag = 7;
     /// let tag = TagLayout::MPI.pack(context, own_rank, tag)?;
     /// let which = Match::masked(tag, TagMask::EXACT).sent_only_by(worker.oneself());
     /// let receive = worker.recv(which, vec![0; 5]);
@@ -137,7 +139,9 @@ impl Match {
 ///
 /// let worker = Worker::new(Config::default())?;
 /// let layout = TagLayout::MPI;
-/// let (context, rank, tag) = (3, 0, 7);
+/// let context = 3;
+/// let rank = 0;
+/// let tag = 7;
 /// let receive = worker.recv(layout.pattern(context, None, Some(tag)).unwrap(), vec![0; 8]);
 /// worker.inject(worker.oneself(), layout.pack(context, rank, tag).unwrap(), b"hello")?;
 /// assert_eq!(receive.wait()?.data(), b"hello");

@@ -17,7 +17,8 @@ impl<A: Access> WorkerOf<A> {
     /// goes down later is not reported here.
     #[inline]
     pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
-        let (id, tag) = (self.own(peer)?, tag.into());
+        let id = self.own(peer)?;
+        let tag = tag.into();
         let sent = self.access.with(|state| state.engine.inject(id, tag, payload));
         sent.map_err(|fault| self.error(*fault))
     }
@@ -50,7 +51,9 @@ impl<A: Access> WorkerOf<A> {
         payload: &[u8],
         immediate: Option<u32>,
     ) -> Result<bool, Error> {
-        let (id, tag, max) = (self.own(peer)?, tag.into(), self.access.fixed().inject_bytes_max);
+        let id = self.own(peer)?;
+        let tag = tag.into();
+        let max = self.access.fixed().inject_bytes_max;
         let inject = |state: &mut State| state.engine.inject_with(id, tag, immediate, payload, max);
         self.access.with(inject).map_err(|fault| self.error(*fault))
     }
@@ -71,7 +74,8 @@ impl<A: Access> WorkerOf<A> {
         payload: &[u8],
         immediate: Option<u32>,
     ) -> Result<bool, Error> {
-        let (id, tag) = (self.own(peer)?, tag.into());
+        let id = self.own(peer)?;
+        let tag = tag.into();
         Ok(self.access.with(|state| state.engine.inject_at_once(id, tag, immediate, payload)))
     }
 }

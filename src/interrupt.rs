@@ -34,7 +34,8 @@ use crate::sync::{AtomicBool, EventFd, Mutex, MutexGuard};
 ///         interrupter.interrupt(); // after the order is there
 ///     }
 /// });
-/// let (mut ends, mut done) = (Vec::new(), 0);
+/// let mut ends = Vec::new();
+/// let mut done = 0;
 /// while done < 100 {
 ///     worker.ends_timeout(&mut ends, 64, Duration::MAX);
 ///     for end in ends.drain(..) { /* ... */ }
@@ -174,7 +175,9 @@ mod tests {
         let calls = [(); 3].map(|()| interrupter.enter(None));
         interrupter.interrupt();
         assert!(calls.iter().all(Blocked::is_interrupted));
-        calls.into_iter().for_each(Blocked::returns_nothing);
+        for call in calls {
+            Blocked::returns_nothing(call);
+        }
         assert!(!interrupter.enter(None).is_interrupted(), "the interrupt was seen");
     }
 

@@ -117,7 +117,8 @@ impl<A: Access> WorkerOf<A> {
     /// use std::time::Duration;
     /// use tagmatch::{Config, Match, Worker};
     ///
-    /// let (a, b) = (Worker::new(Config::default())?, Worker::new(Config::default())?);
+    /// let a = Worker::new(Config::default())?;
+    /// let b = Worker::new(Config::default())?;
     /// let to_b = a.connect(&b.address())?;
     /// a.inject(to_b, 1, b"last words")?;
     /// // `b` belongs to this thread, and makes no progress by itself: the connection isn't made.

@@ -38,7 +38,8 @@ impl<A: Access> Message<A> {
     /// Receives it. Truncation is reported by the receive. If its sender died before its bytes
     /// could be read, the receive fails.
     pub fn recv(mut self, buffer: impl Into<Buffer>) -> Request<Received, A> {
-        let (id, buffer) = (self.id, buffer.into());
+        let id = self.id;
+        let buffer = buffer.into();
         let posted = self.access.with(|state| state.engine.receive_message(id, buffer));
         // A message that the receive refused is discarded by the drop.
         self.is_received = posted.is_ok();
@@ -55,7 +56,8 @@ impl<A: Access> Message<A> {
         buffer: impl Into<Buffer>,
         context: u64,
     ) -> Result<QueuedRequest, Failed> {
-        let (id, buffer) = (self.id, buffer.into());
+        let id = self.id;
+        let buffer = buffer.into();
         let posted = self.access.with(|state| {
             let posted = state.engine.receive_message(id, buffer);
             state.queue(posted, context)

@@ -178,7 +178,8 @@ impl<A: Access> WorkerOf<A> {
         mut find: impl FnMut(&mut WorkerEngine) -> Result<Option<R>, Fault>,
     ) -> Result<Option<R>, Error> {
         self.check(which)?;
-        let (pattern, awaited) = (which.pattern(), Awaited::Message(*which.pattern()));
+        let pattern = which.pattern();
+        let awaited = Awaited::Message(*which.pattern());
         let found = wait_within(&self.access, awaited, limit, |state| {
             (state.progress(), found_or_fault(&mut state.engine, pattern, &mut find))
         });
@@ -205,7 +206,8 @@ impl<A: Access> Future for MprobeFuture<A> {
         if let Some(error) = ended {
             return Poll::Ready(Err(mem::replace(error, Error::AlreadyTaken)));
         }
-        let (pattern, waker) = (which.pattern(), context.waker().clone());
+        let pattern = which.pattern();
+        let waker = context.waker().clone();
         let mut replaced = None;
         let found = access.with(|state| {
             state.progress();

@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_does_not_end_the_progress_thread() {
-        let (a, b) = (sleeper(), sleeper());
+        let a = sleeper();
+        let b = sleeper();
         let to_b = a.connect(&b.address()).unwrap();
         let _moves_by_itself = a.progress_thread().unwrap();
         let thread = b.progress_thread().unwrap();
@@ -155,7 +156,8 @@ mod tests {
 
     #[test]
     fn a_waker_may_drop_the_progress_thread() {
-        let (a, b) = (sleeper(), sleeper());
+        let a = sleeper();
+        let b = sleeper();
         let to_b = a.connect(&b.address()).unwrap();
         let _moves_by_itself = a.progress_thread().unwrap();
         let thread = std::sync::Mutex::new(Some(b.progress_thread().unwrap()));

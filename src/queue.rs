@@ -85,7 +85,8 @@ impl State {
 ///         QueuedSend::UnderWay(_request) => {}
 ///     }
 /// }
-/// let (mut ends, mut received) = (Vec::new(), 0);
+/// let mut ends = Vec::new();
+/// let mut received = 0;
 /// while received < 100 {
 ///     worker.ends_blocking(&mut ends, 64);
 ///     for end in ends.drain(..) {
@@ -111,7 +112,8 @@ impl<A: Access> WorkerOf<A> {
         buffer: impl Into<Buffer>,
         context: u64,
     ) -> Result<QueuedRequest, Failed> {
-        let (which, buffer) = (which.into(), buffer.into());
+        let which = which.into();
+        let buffer = buffer.into();
         if let Err(error) = self.check(&which) {
             return Err(Failed { error, buffer });
         }
@@ -153,7 +155,8 @@ impl<A: Access> WorkerOf<A> {
         options: SendOptions,
         context: u64,
     ) -> Result<QueuedSend, Failed> {
-        let (tag, mut buffer) = (tag.into(), buffer.into());
+        let tag = tag.into();
+        let mut buffer = buffer.into();
         let id = match self.own(peer) {
             Ok(id) => id,
             Err(error) => return Err(Failed { error, buffer }),

@@ -375,8 +375,10 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_by_what_another_thread_breaks_off() {
-        let (a, b) = (sleeper(), sleeper());
-        let (to_b, to_a) = (a.connect(&b.address()).unwrap(), b.connect(&a.address()).unwrap());
+        let a = sleeper();
+        let b = sleeper();
+        let to_b = a.connect(&b.address()).unwrap();
+        let to_a = b.connect(&a.address()).unwrap();
         let connects = a.progress_thread().unwrap();
         a.inject(to_b, 1u64, &[]).unwrap();
         b.recv_blocking(Match::tag(1u64), &mut []).unwrap();
@@ -391,12 +393,14 @@ mod tests {
 
     #[test]
     fn who_sleeps_apart_is_woken_by_messages_and_by_rings() {
-        let (a, b) = (sleeper(), sleeper());
+        let a = sleeper();
+        let b = sleeper();
         let to_b = a.connect(&b.address()).unwrap();
         let _moves_by_itself = a.progress_thread().unwrap();
         let apart = Arc::new(b.sleeper().unwrap());
         let (tell, told) = mpsc::channel();
-        let (worker, asleep) = (b.clone(), Arc::clone(&apart));
+        let worker = b.clone();
+        let asleep = Arc::clone(&apart);
         thread::spawn(move || {
             for round in 0..20u64 {
                 let mut receive = worker.recv(Match::tag(round), vec![0; 8]);
@@ -462,7 +466,8 @@ mod tests {
 
     #[test]
     fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
-        let (a, b) = (sleeper(), sleeper());
+        let a = sleeper();
+        let b = sleeper();
         let to_b = a.connect(&b.address()).unwrap();
         let _moves_by_itself = a.progress_thread().unwrap();
         let (tell, told) = mpsc::channel();
@@ -481,7 +486,8 @@ mod tests {
 
     #[test]
     fn whoever_disarms_leaves_the_device_armed_for_the_sleeper() {
-        let (a, b) = (sleeper(), sleeper());
+        let a = sleeper();
+        let b = sleeper();
         let to_b = a.connect(&b.address()).unwrap();
         let _moves_by_itself = a.progress_thread().unwrap();
         a.inject(to_b, 1u64, &[]).unwrap();
@@ -503,7 +509,8 @@ mod tests {
         let eventfd = Arc::new(EventFd::new().unwrap());
         eventfd.signal();
         let rung = Arc::new(AtomicBool::new(false));
-        let (signalled, rings) = (Arc::clone(&eventfd), Arc::clone(&rung));
+        let signalled = Arc::clone(&eventfd);
+        let rings = Arc::clone(&rung);
         thread::spawn(move || {
             thread::sleep(Duration::from_millis(100));
             rings.store(true, Ordering::Release);

@@ -111,7 +111,8 @@ impl<A: Access> WorkerOf<A> {
         engine.connect(&address)?;
         let free_tag_bits = config.free_tag_bits();
         let Config { wait, drain_timeout, inject_bytes_max, .. } = config;
-        let (process, interrupter) = (std::process::id(), Interrupter::new());
+        let process = std::process::id();
+        let interrupter = Interrupter::new();
         let fixed = Fixed {
             worker,
             address,
@@ -209,7 +210,8 @@ impl<A: Access> WorkerOf<A> {
         buffer: impl Into<Buffer>,
         options: SendOptions,
     ) -> Request<Sent, A> {
-        let (tag, mut buffer) = (tag.into(), buffer.into());
+        let tag = tag.into();
+        let mut buffer = buffer.into();
         let SendOptions { mode, immediate } = options;
         match self.own(peer) {
             Ok(id) => {
@@ -229,7 +231,8 @@ impl<A: Access> WorkerOf<A> {
     /// comes. The buffer's length is the most that is received; a longer message is truncated.
     #[inline]
     pub fn recv(&self, which: impl Into<Match>, buffer: impl Into<Buffer>) -> Request<Received, A> {
-        let (which, buffer) = (which.into(), buffer.into());
+        let which = which.into();
+        let buffer = buffer.into();
         if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
             return Request::refused(error, buffer);
         }

@@ -220,7 +220,8 @@ fn two_that_are_dropped_at_once_end_both() {
             });
             finished
         };
-        let (one, two) = (side(to_two, address_of_two), side(to_one, address_of_one));
+        let one = side(to_two, address_of_two);
+        let two = side(to_one, address_of_one);
         for side in [one, two] {
             side.recv_timeout(PATIENCE).expect("never ended");
         }

@@ -43,7 +43,8 @@ fn a_logger_learns_of_peers_and_of_receives_that_the_nic_did_not_match() {
             config.hw_tags(tagmatch::HwTags::Model(tagmatch::model::ModelConfig::default()));
         config
     };
-    let (a, b) = (Worker::new(config()).unwrap(), Worker::new(config()).unwrap());
+    let a = Worker::new(config()).unwrap();
+    let b = Worker::new(config()).unwrap();
     assert_eq!(LINES.count(Level::Debug, "reached over shm"), 2);
     let to_b = a.connect(&b.address()).unwrap();
     let mut receive = b.recv(Match::tag(1), vec![0; 8]);

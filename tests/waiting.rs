@@ -95,7 +95,8 @@ fn a_blocked_thread_is_woken_from_another() {
 #[test]
 fn each_interrupt_is_seen_as_a_return_of_nothing_also_beside_ends() {
     let worker = SharedWorker::new(Config::default()).unwrap();
-    let (seen, all) = (AtomicU64::new(0), 2000);
+    let seen = AtomicU64::new(0);
+    let all = 2000;
     let is_seen = |number| {
         let begin = Instant::now();
         while seen.load(Ordering::Acquire) < number {

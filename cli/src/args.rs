@@ -336,7 +336,8 @@ mod tests {
     #[test]
     fn every_option_has_a_line_in_help() {
         for mut command in commands() {
-            let (name, page) = (command.get_name().to_owned(), command.render_help().to_string());
+            let name = command.get_name().to_owned();
+            let page = command.render_help().to_string();
             for option in command.get_arguments() {
                 let Some(long) = option.get_long() else { continue };
                 let line = format!("--{long}");

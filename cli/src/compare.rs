@@ -19,7 +19,8 @@ pub(crate) fn command(args: &args::Compare) -> Result<(), Failure> {
     }
     let inputs = [("OLD", &*args.old), ("NEW", &*args.new)];
     files::check_distinct(&inputs, &[("--json", args.json.as_ref())])?;
-    let (old, new) = (saved_run("OLD", &args.old)?, saved_run("NEW", &args.new)?);
+    let old = saved_run("OLD", &args.old)?;
+    let new = saved_run("NEW", &args.new)?;
     let names = [&args.old, &args.new].map(|path| one_line(path.display()));
     let comparison =
         Comparison::new(names, &old, &new, args.fail_if_slower).map_err(Failure::Usage)?;

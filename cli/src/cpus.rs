@@ -112,8 +112,10 @@ mod tests {
 
     #[test]
     fn where_pinning_is_refused_only_a_choice_of_the_user_stays() {
-        let (pin, free) = (Pin { here: 0, there: 1 }, Some(PinChoice::Free));
-        let (ours, wanted) = (Some(PinChoice::Ours(pin)), Some(PinChoice::Wanted(pin)));
+        let pin = Pin { here: 0, there: 1 };
+        let free = Some(PinChoice::Free);
+        let ours = Some(PinChoice::Ours(pin));
+        let wanted = Some(PinChoice::Wanted(pin));
         for (choice, then) in [(ours, free), (None, free), (free, free), (wanted, wanted)] {
             assert_eq!(possible(choice, || true), then);
             assert_eq!(possible(choice, || false), choice);

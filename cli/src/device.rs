@@ -28,7 +28,8 @@ pub(crate) struct FoundDevice {
 impl FoundDevice {
     /// Looks for the device; the error says what is missing and what to do.
     pub(crate) fn look(wanted: &DeviceArg, hw_tags: HwTagsArg) -> Result<Self, String> {
-        let (mut nic, mut receives_max) = (None, None);
+        let mut nic = None;
+        let mut receives_max = None;
         let (device, what) = match wanted {
             DeviceArg::Shm => (DeviceArg::Shm, "shared memory, the default".to_owned()),
             DeviceArg::Auto => {

@@ -24,7 +24,8 @@ pub(crate) fn probe(pin: Pin) -> Option<Distance> {
     if pin.here == pin.there {
         return None;
     }
-    let (ping, pong) = (Line::default(), Line::default());
+    let ping = Line::default();
+    let pong = Line::default();
     thread::scope(|scope| {
         let answer = || answer(pin.there, &ping.0, &pong.0);
         thread::Builder::new().spawn_scoped(scope, answer).ok()?;
@@ -48,7 +49,8 @@ fn ask(ping: &AtomicU64, pong: &AtomicU64) -> Option<f64> {
     if pong.load(Ordering::Acquire) == STOP {
         return None;
     }
-    let (mut turn, mut means) = (1, Vec::with_capacity(BATCHES));
+    let mut turn = 1;
+    let mut means = Vec::with_capacity(BATCHES);
     while means.len() < BATCHES && (means.is_empty() || start.elapsed() < TIME_MAX) {
         let begin = Instant::now();
         for _ in 0..TURNS {

@@ -98,7 +98,8 @@ mod tests {
         }
         std::os::unix::fs::symlink("loop", at("loop")).unwrap();
         let said = |a: &Path, b: &Path| {
-            let (a, b) = (a.to_owned(), b.to_owned());
+            let a = a.to_owned();
+            let b = b.to_owned();
             let wrong =
                 check_distinct(&[], &[("--a", Some(&a)), ("--none", None), ("--b", Some(&b))]);
             wrong.err().map(|failure| failure.to_string())
@@ -115,7 +116,8 @@ mod tests {
         ] {
             let said = said(&at(a), &at(b)).unwrap_or_else(|| panic!("{a} {b}"));
             assert!(said.contains("both --a and --b go to"), "{said}");
-            let (a, b) = (at(a), at(b));
+            let a = at(a);
+            let b = at(b);
             let said =
                 check_distinct(&[("OLD", &a)], &[("--b", Some(&b))]).unwrap_err().to_string();
             assert!(said.contains(" is OLD itself"), "{said}");
@@ -125,7 +127,8 @@ mod tests {
         {
             assert_eq!(said(&at(a), &at(b)), None, "{a} {b}");
         }
-        let (dash, null) = (Path::new("-"), Path::new("/dev/null"));
+        let dash = Path::new("-");
+        let null = Path::new("/dev/null");
         assert!(said(dash, dash).unwrap().contains("both --a and --b go to -; another file"));
         assert_eq!((said(null, null), said(dash, null)), (None, None));
         assert!(check_distinct(&[("OLD", dash)], &[("--b", Some(&dash.to_owned()))]).is_ok());

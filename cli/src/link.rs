@@ -41,7 +41,8 @@ pub(crate) type Sending<A = Local> = Request<Sent, A>;
 /// The settings that bound a worker, in words.
 pub(crate) fn settings() -> Vec<String> {
     let Config { eager_max, unexpected_bytes, unexpected_messages, .. } = Config::default();
-    let (messages, bytes) = (show_count(unexpected_messages), show_size(unexpected_bytes));
+    let messages = show_count(unexpected_messages);
+    let bytes = show_size(unexpected_bytes);
     vec![
         format!("sent at once: up to {}", show_size(eager_max as u64)),
         format!("unexpected: up to {messages} messages, {bytes} in all"),
@@ -140,7 +141,8 @@ impl<A: Access> Link<A> {
         tag: u64,
         go_on: &mut impl FnMut() -> bool,
     ) -> Result<Vec<Worker>, LinkError> {
-        let (tag, layout) = (self.tags.tag(tag), self.tags.layout);
+        let tag = self.tags.tag(tag);
+        let layout = self.tags.layout;
         let meet = |_| {
             let device = self.device.idle_config();
             let secret = secret::for_workers(&self.device).map_err(LinkError::Tagmatch)?;

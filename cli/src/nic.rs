@@ -52,7 +52,9 @@ mod tests {
 
     #[test]
     fn the_counts_are_said_to_be_the_nics_and_of_all_processes() {
-        let (posted, unexpected, in_software) = (1200, 34, 0);
+        let posted = 1200;
+        let unexpected = 34;
+        let in_software = 0;
         let of_test = NicCounted { nic: "cxi0".into(), posted, unexpected, in_software };
         let (name, line) = counted(&of_test);
         assert_eq!(name, "the NIC");

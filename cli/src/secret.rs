@@ -204,7 +204,8 @@ fn read<const N: usize>(
     deadline: Instant,
     wanted: &[u8],
 ) -> Result<[u8; N], Unproved> {
-    let (mut bytes, mut length) = ([0; N], 0);
+    let mut bytes = [0; N];
+    let mut length = 0;
     while length < N {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

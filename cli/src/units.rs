@@ -22,7 +22,8 @@ impl FromStr for Sizes {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some((from, to)) = text.split_once("..") {
-            let (from, to) = (size(from)?, size(to)?);
+            let from = size(from)?;
+            let to = size(to)?;
             if from > to {
                 return Err(format!(
                     "the range `{text}` runs backwards; `{to}..{from}` would be right"
@@ -91,7 +92,8 @@ pub(crate) fn count(
     move |text| {
         let count = binary(text, &[("", 0), ("k", 10), ("m", 20), ("g", 30)]);
         count.filter(|count| bounds.contains(count)).ok_or_else(|| {
-            let (from, to) = (bounds.start(), bounds.end());
+            let from = bounds.start();
+            let to = bounds.end();
             format!(
                 "`{text}` is no number from {from} to {to}; one such as 64, 4K or 1M (K, M and G \
                  are binary) would be right"

@@ -137,7 +137,8 @@ fn what_differs_in_ranks_is_not_compared() {
         assert_eq!(tagperf(&args).status.code(), Some(0));
         path
     };
-    let (two, three) = (file(2), file(3));
+    let two = file(2);
+    let three = file(3);
     let output = tagperf(&format!("compare {two} {two} --fail-if-slower 10000"));
     assert!(text(&output.stdout).contains("barrier 0 B, ranks 2"), "{}", text(&output.stdout));
     assert!(refused(&format!("compare {two} {three}")).contains("in common"));

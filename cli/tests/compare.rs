@@ -67,7 +67,8 @@ fn the_exit_status_is_what_help_says() {
 #[test]
 fn a_reader_who_leaves_does_not_make_it_faster() {
     let scratch = Scratch::new("reader");
-    let (old, new) = (scratch.file("old", of(&[1000])), scratch.file("new", of(&[2000])));
+    let old = scratch.file("old", of(&[1000]));
+    let new = scratch.file("new", of(&[2000]));
     for more in ["", "--json -"] {
         let mut child = command(&format!("compare {old} {new} {more}"))
             .stdout(Stdio::piped())
@@ -85,7 +86,8 @@ fn a_reader_who_leaves_does_not_make_it_faster() {
 fn a_comparison_is_not_written_over_what_it_compares() {
     let scratch = Scratch::new("over");
     let run = of(&[1000]);
-    let (old, new) = (scratch.file("old", &run), scratch.file("new", &run));
+    let old = scratch.file("old", &run);
+    let new = scratch.file("new", &run);
     assert!(refused(&format!("compare {old} {new} --json {old}")).contains("is OLD itself"));
     let other_name = scratch.path("./new");
     let said = refused(&format!("compare {old} {new} --json {other_name}"));
@@ -112,7 +114,8 @@ fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
         let row = row(1, ns, &[ns; 21].join(","));
         run(&[row.replace("\"latency_ns\":{", &format!("{parameters}\"latency_ns\":{{"))])
     };
-    let (old, new) = (scratch.file("old", many("1e-6")), scratch.file("new", many("1e15")));
+    let old = scratch.file("old", many("1e-6"));
+    let new = scratch.file("new", many("1e15"));
     let output = tagperf(&format!("compare {old} {new}"));
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stdout);

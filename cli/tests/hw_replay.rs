@@ -16,7 +16,8 @@ const HPCC: &str = "../trace/tests/traces/hpcc-rank0of6.trace";
 /// Runs the command; gives the matches, and the report as JSON.
 fn replay(trace: &str, more: &str) -> (String, Value) {
     static CALLS: AtomicU32 = AtomicU32::new(0);
-    let (process, call) = (std::process::id(), CALLS.fetch_add(1, Ordering::Relaxed));
+    let process = std::process::id();
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let report = std::env::temp_dir().join(format!("tagperf-hw-replay-{process}-{call}"));
     let args = format!("replay {trace} --matches - --json {} {more}", report.display());
     let output = tagperf(&args);
@@ -35,7 +36,8 @@ fn recorded_traces_agree_and_the_report_says_what_the_nic_matched() {
         for nic in ["model", "model:1 --seed 1", "model:3 --seed 2", "model:127 --seed 3"] {
             let (lines, report) = replay(trace, &format!("--hw-tags {nic}"));
             assert!(lines == want, "{trace}, {nic}");
-            let (nic, matches) = (&report["nic"], &report["matches"]);
+            let nic = &report["nic"];
+            let matches = &report["matches"];
             let count = |value: &Value| value.as_u64().unwrap();
             let stopped = nic["stopped"].as_array().unwrap().iter();
             let stopped: u64 = stopped.map(|stop| count(&stop["receives"])).sum();

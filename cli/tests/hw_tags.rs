@@ -140,7 +140,8 @@ fn echo(worker: &Worker, client: Peer, size: usize) {
     loop {
         let token = worker.recv(Match::tag(TOKEN), vec![0; 24]).wait().unwrap();
         let word = |at: usize| u64::from_le_bytes(token.data()[at..at + 8].try_into().unwrap());
-        let (messages, counts) = (word(0), word(8));
+        let messages = word(0);
+        let counts = word(8);
         worker.send(client, TOKEN, token.data().to_vec()).wait().unwrap();
         for _ in 0..messages {
             let ping = worker.recv(Match::tag(DATA), vec![0; size]).wait().unwrap();

@@ -30,7 +30,8 @@ fn interrupt(child: &Child) {
 
 /// How the command ended: status, standard output, standard error.
 fn end(mut child: Child, mut out: impl Read) -> (Option<i32>, String, String) {
-    let (mut said, mut errors) = (String::new(), String::new());
+    let mut said = String::new();
+    let mut errors = String::new();
     out.read_to_string(&mut said).unwrap();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
     (child.wait().unwrap().code(), said, errors)

@@ -218,8 +218,11 @@ fn files_that_cannot_be() {
     let missing = &*scratch.path("missing/x");
     let directory = &scratch.path("");
     let within = |name: &str| scratch.path(name);
-    let (again, new, also_new) = (within("./good.trace"), within("new"), within("../files/new"));
-    let (link, chart) = (within("link"), within("new.svg"));
+    let again = within("./good.trace");
+    let new = within("new");
+    let also_new = within("../files/new");
+    let link = within("link");
+    let chart = within("new.svg");
     std::os::unix::fs::symlink("new", &link).unwrap();
     for args in [
         &["replay", missing][..],

@@ -51,7 +51,8 @@ fn a_recorded_trace_is_replayed_like_any_other() {
     let trace = record(&scratch, "rank-0.trace", 300);
     for nic in ["off", "model"] {
         let output = replay(&[&trace, "--hw-tags", nic, "--matches", "-"]);
-        let (matches, report) = (text(output.stdout), text(output.stderr));
+        let matches = text(output.stdout);
+        let report = text(output.stderr);
         assert!(output.status.success(), "{report}");
         assert_eq!(matches.lines().filter(|line| line.starts_with("match ")).count(), 300);
         assert!(report.contains("program    rank-0.trace\n"), "{report}");
@@ -114,7 +115,9 @@ fn a_match_that_differs_from_the_programs_own_is_told() {
     for tag in [100, 200] {
         worker.send(worker.oneself(), tag, vec![0; 8]).wait().unwrap();
     }
-    receives.into_iter().for_each(|receive| drop(receive.wait().unwrap()));
+    for receive in receives {
+        receive.wait().unwrap();
+    }
     let mut bytes = std::fs::read(&file).unwrap();
     // The records behind the block's number that say "matched": their last four bytes name the
     // receive.

@@ -110,7 +110,8 @@ fn every_row_says_its_window_and_only_its_like_is_compared() {
         said(&format!("bw --sizes 8 --iters 64 {args} --json {file}"));
         file
     };
-    let (old, same) = (run("window-old.json", ""), run("window-same.json", "--window 64"));
+    let old = run("window-old.json", "");
+    let same = run("window-same.json", "--window 64");
     for (name, args) in
         [("window-other.json", "--window 16"), ("queue.json", "--completions queue")]
     {

@@ -207,7 +207,8 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_ranks() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     let limits: Vec<u64> = said.lines().filter_map(|line| line.trim().parse().ok()).collect();
-    let (least, most) = (limits.iter().min(), limits.iter().max());
+    let least = limits.iter().min();
+    let most = limits.iter().max();
     assert_eq!((limits.len(), *least.unwrap()), (80, (*most.unwrap()).min(1 << 16)), "{said}");
 }
 

@@ -447,7 +447,8 @@ fn by_default_ranks_use_shared_memory_within_a_machine_and_tcp_between() {
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let matching = &document["matching"];
         let count = |name: &str| matching[name].as_u64().unwrap();
-        let (received, beyond) = (count("posted") + count("unexpected"), count("sent_beyond"));
+        let received = count("posted") + count("unexpected");
+        let beyond = count("sent_beyond");
         assert_eq!(document["device"], "auto");
         let has_both = options == "-n 4";
         assert!(beyond > 0 && (beyond < received) == has_both, "{test}: {matching}");

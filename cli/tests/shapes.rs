@@ -34,8 +34,8 @@ fn both_ways_at_once() {
     assert_eq!(matched(&document), (3 * 2 * 300, 0));
     for row in rows(&document) {
         assert_eq!((&row["iters"], &row["samples"]), (&300.into(), &0.into()));
-        let (bytes, messages) =
-            (count(&row["bandwidth_bytes_per_s"]), count(&row["messages_per_s"]));
+        let bytes = count(&row["bandwidth_bytes_per_s"]);
+        let messages = count(&row["messages_per_s"]);
         // Both figures are rounded.
         assert!(bytes.abs_diff(messages * count(&row["size"])) <= count(&row["size"]));
     }
@@ -247,7 +247,8 @@ fn a_planned_rate_is_kept_or_said_not_to_be() {
     let document = json("lat --rate 1000M --duration 50ms --json -");
     let row = &rows(&document)[0];
     assert_eq!(row["pace"]["held"], false);
-    let (sent, late) = (count(&row["iters"]), count(&row["pace"]["late_max_ns"]));
+    let sent = count(&row["iters"]);
+    let late = count(&row["pace"]["late_max_ns"]);
     assert!(sent > 0 && sent < 50_000_000);
     assert!(row["latency_ns"]["max"].as_f64().unwrap() >= late as f64 * 0.999, "{row}");
     let output = tagperf("lat --rate 1000M --duration 20ms");

@@ -34,7 +34,8 @@ fn everywhere(run: impl Fn(&str, &str, u32)) {
 
 fn status(step: &mut Command, wanted: i32) -> Output {
     let output = step.output().unwrap();
-    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    let said = text(&output.stdout);
+    let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(wanted), "{step:?}: {errors}{said}");
     output
 }
@@ -128,7 +129,8 @@ fn slurm_starts_a_job_for_a_job_or_it_is_told_what_is_missing() {
         step.envs(variables.iter().map(|name| (name, "1"))).stdin(Stdio::null());
         example(&mut step, "spawned");
         let output = status(&mut step, i32::from(wanted.is_err()));
-        let (said, errors) = (text(&output.stdout), text(&output.stderr));
+        let said = text(&output.stdout);
+        let errors = text(&output.stderr);
         match wanted {
             Ok(()) => assert_eq!(said, "2 ranks have started 3; the ranks of all make 10\n"),
             Err(why) => assert!(errors.contains(why), "{step:?}: {errors}{said}"),

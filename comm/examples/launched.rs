@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sum = from_bytes::<u64>(&half.allreduce(own.clone(), &Op::sum::<u64>()).wait()?)[0];
     let all = from_bytes::<u64>(&world.allreduce(own, &Op::sum::<u64>()).wait()?)[0];
     if world.rank() == 0 {
-        let (launcher, size) = (job.launcher(), world.size());
+        let launcher = job.launcher();
+        let size = world.size();
         println!("{size} ranks by {launcher}: {sum} over the even ones, {all} over all");
         println!("blocking calls yield after {} polls", runtime.with_net(Net::wait_policy).spin);
     }

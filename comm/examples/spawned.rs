@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let own = to_bytes(&[u64::from(all.rank())]);
     let sum = from_bytes::<u64>(&all.allreduce(own, &Op::sum::<u64>()).wait()?)[0];
     if all.rank() == 0 {
-        let (before, more) = (world.size(), others.remote_size());
+        let before = world.size();
+        let more = others.remote_size();
         println!("{before} ranks have started {more}; the ranks of all make {sum}");
     }
     all.barrier().wait()?;

@@ -43,7 +43,8 @@ pub fn read_description(data: &[u8]) {
 /// # Panics
 /// The ring sends beats to a process that is down, or a beat that isn't understood.
 pub fn hear_beats(size: u32, beats: &[&[u8]]) {
-    let (period, timeout) = (Duration::from_secs(1), Duration::from_secs(3));
+    let period = Duration::from_secs(1);
+    let timeout = Duration::from_secs(3);
     let mut ring = ring::HeartbeatRing::new(0, size, period, timeout);
     for (second, beat) in (0..).zip(beats) {
         let (from, bytes) = beat.split_first().map_or((0, &[][..]), |(from, rest)| (*from, rest));

@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn sets_keep_their_order() {
-        let (a, b) = (group(&[5, 1, 3, 1]), group(&[3, 4, 5]));
+        let a = group(&[5, 1, 3, 1]);
+        let b = group(&[3, 4, 5]);
         assert_eq!(a, group(&[5, 1, 3]));
         assert_eq!(a.union(&b), group(&[5, 1, 3, 4]));
         assert_eq!(a.intersection(&b), group(&[5, 3]));

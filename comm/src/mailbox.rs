@@ -312,19 +312,20 @@ mod tests {
     fn deliver(a: &Mailboxes, b: &Mailboxes) -> usize {
         let mut count = 0;
         loop {
-            let (to_b, to_a) = (a.take_outgoing(), b.take_outgoing());
+            let to_b = a.take_outgoing();
+            let to_a = b.take_outgoing();
             if to_b.is_empty() && to_a.is_empty() {
                 return count;
             }
             count += to_a.len() + to_b.len();
-            to_b.into_iter().for_each(|(to, letter)| {
+            for (to, letter) in to_b {
                 assert_eq!(to, B);
                 b.hear(A, letter);
-            });
-            to_a.into_iter().for_each(|(to, letter)| {
+            }
+            for (to, letter) in to_a {
                 assert_eq!(to, A);
                 a.hear(B, letter);
-            });
+            }
         }
     }
 
@@ -382,7 +383,8 @@ mod tests {
     fn a_call_that_was_given_up_is_not_accepted() {
         let [a, b] = both();
         let port = a.open_port();
-        let (early, late) = (call(&b, port.number()), call(&b, port.number()));
+        let early = call(&b, port.number());
+        let late = call(&b, port.number());
         deliver(&a, &b);
         drop(early);
         deliver(&a, &b);

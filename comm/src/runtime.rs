@@ -108,7 +108,8 @@ impl<N: Net> Runtime<N> {
     /// refused one of the predefined communicators.
     pub fn new(net: N, config: Config<N>) -> Result<Self, Error> {
         let Config { ids, eager_words, tags, algorithms, layers, shared_memory } = config;
-        let (size, own) = (net.processes(), net.own());
+        let size = net.processes();
+        let own = net.own();
         in_range("bits of ids", ids.bits().into(), 1, tags.context_bits().into())?;
         in_range("tag_bits of tags", tags.tag_bits().into(), TAG_BITS_MIN.into(), 32)?;
         in_range("processes of the job", size.into(), 1, 1 << tags.source_bits().min(32))?;

@@ -51,7 +51,9 @@ impl Meeting {
         }
         if self.used.get() == 0 {
             // The simulated network keeps memory for pairs of processes, which no process has.
-            sim.into_iter().for_each(Sim::forget_connections);
+            if let Some(sim) = sim {
+                Sim::forget_connections(sim);
+            }
             self.used.set(used_bytes());
         }
         turn().await;
@@ -86,7 +88,9 @@ fn die(processes: u32, deaths: u32) -> DeathCost {
     let [agreed, over] = [(); 2].map(|()| Meeting::new(living));
     let depth = Rc::new(Cell::new(0));
     let programs = runtimes.into_iter().zip(0..).map(|(runtime, rank)| {
-        let (agreed, over, sim) = (agreed.clone(), over.clone(), sim.clone());
+        let agreed = agreed.clone();
+        let over = over.clone();
+        let sim = sim.clone();
         let depth = Rc::clone(&depth);
         async move {
             let world = runtime.world();

@@ -45,10 +45,12 @@ impl EngineConfig {
             if self.departed_max > 0 {
                 return Ok(());
             }
-            let (setting, range) = ("departed_max", "1 or more");
+            let setting = "departed_max";
+            let range = "1 or more";
             return Err(DeviceError::BadSetting { setting, value: 0, range });
         }
-        let (setting, value) = ("operations_max", self.operations_max.into());
+        let setting = "operations_max";
+        let value = self.operations_max.into();
         Err(DeviceError::BadSetting { setting, value, range: "from 1 to 1048576" })
     }
 }

@@ -558,7 +558,8 @@ impl Core {
         }
         let handle = state.posted.post(*pattern, index);
         if self.leaves_short_way {
-            let (length, run) = (buffer.total_len() as u64, buffer.run_len());
+            let length = buffer.total_len() as u64;
+            let run = buffer.run_len();
             state.observer.tell(|observer| observer.posted(index, &{ *pattern }, length, is_sole));
             if let Some(offload) = &mut self.offload {
                 offload.posted(state, index, &{ *pattern }, run, is_sole);

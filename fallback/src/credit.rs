@@ -261,7 +261,8 @@ impl Grant {
     #[inline(never)]
     fn top_up(&mut self, pool: &mut Pool) -> Option<Amount> {
         self.adapt(pool);
-        let (out, back) = (self.outstanding, self.back());
+        let out = self.outstanding;
+        let back = self.back();
         let worth = |back: u64, out: u64| back > 0 && back >= out;
         let is_worth = worth(back.messages, out.messages) || worth(back.bytes, out.bytes);
         is_worth.then(|| {
@@ -510,7 +511,9 @@ mod tests {
             }
             for (mut grant, _, waiting) in peers {
                 grant.close(&mut pool);
-                waiting.into_iter().for_each(|cost| grant.freed(cost, &mut pool));
+                for cost in waiting {
+                    grant.freed(cost, &mut pool);
+                }
             }
             prop_assert!(pool.is_whole());
         }

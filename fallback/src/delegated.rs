@@ -178,7 +178,9 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
             Ok(()) => {
                 self.requests.begin_receive(false);
                 self.counters.posted_now += 1;
-                context.into_iter().for_each(|context| self.requests.queue(request, context));
+                if let Some(context) = context {
+                    self.requests.queue(request, context);
+                }
                 Ok(self.pending(request))
             }
             Err((buffer, unfit)) => {
@@ -248,7 +250,8 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
             SendMode::Synchronous => CompleteWhen::Matched,
             SendMode::Delivered => CompleteWhen::Delivered,
         };
-        let (length, token) = (buffer.len() as u64, request.token());
+        let length = buffer.len() as u64;
+        let token = request.token();
         let send = TagSend { peer, tag: tag.0, immediate, buffer, complete_when, token };
         let started = match self.device.send(send) {
             Ok(Some(buffer)) => Started::Sent(slices::of_owner(buffer)),
@@ -395,9 +398,10 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
             Ok(line) => line,
             // A message that no request has got is lost.
             Err(bug) => {
-                return result
-                    .into_iter()
-                    .for_each(|envelope| self.break_with(envelope.source, bug));
+                if let Ok(envelope) = result {
+                    self.break_with(envelope.source, bug);
+                }
+                return;
             }
         };
         let was_posted = line.phase == Phase::Posted;
@@ -530,7 +534,8 @@ impl<D: MatchingDevice + ?Sized> FlushEngine for Delegated<D> {
 
     fn take_lost(&mut self) -> Vec<Unsent> {
         let lost = self.others().into_iter().filter_map(|peer| {
-            let (fault, messages) = (self.peer_fault(peer)?, self.device.flush(peer).lost());
+            let fault = self.peer_fault(peer)?;
+            let messages = self.device.flush(peer).lost();
             let is_news =
                 messages > 0 && !std::mem::replace(&mut self.flush_note(peer).is_loss_told, true);
             is_news.then_some(Unsent { peer, messages, why: WhyUnsent::Down(fault) })

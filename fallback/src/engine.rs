@@ -57,7 +57,8 @@ impl<D: Device> Engine<D> {
     /// [`DeviceError::BadSetting`] if a setting is out of its range.
     pub fn new(mut device: D, config: &EngineConfig) -> Result<Self, DeviceError> {
         config.check()?;
-        let (caps, limits) = (device.tags().map(|list| list.caps()), device.limits());
+        let caps = device.tags().map(|list| list.caps());
+        let limits = device.limits();
         let offload = caps.map(|caps| Box::new(Offload::new(caps, limits, config)));
         Ok(Engine { device, core: Core::new(config, offload), sending: Sending::new(config) })
     }

@@ -115,7 +115,8 @@ impl Fault {
 
 /// Why a peer can't be reached: as [`DownReason::Unreachable`] says.
 fn unreachable_text(errno: i32) -> String {
-    let (too_many_open, too_many_users) = (24, 87);
+    let too_many_open = 24;
+    let too_many_users = 87;
     if errno == too_many_open {
         return "it can't take a connection: its process has as many open descriptors as it may \
                 (ulimit -n there)"

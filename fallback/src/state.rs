@@ -271,7 +271,8 @@ impl ProtocolState {
     pub(crate) fn discard(&mut self, message: UnexpectedMessage) {
         self.counters.discarded += 1;
         if !message.is_lost() {
-            let (peer, operation) = (message.source, message.operation());
+            let peer = message.source;
+            let operation = message.operation();
             self.drop_body(message);
             self.acknowledge(peer, operation);
         }
@@ -481,7 +482,8 @@ mod tests {
         let gone = state.requests.begin().unwrap();
         state.requests.complete(gone, Ok(STATUS), Buffer::default());
         state.requests.take(gone).unwrap();
-        let (before, _tolerated) = (bugs(), ToleratedBugs::new());
+        let before = bugs();
+        let _tolerated = ToleratedBugs::new();
         deliver(&mut state, gone);
         assert!(bugs() > before);
         let ended = |todo: &Todo| matches!(todo, Todo::Break(SENDER, PeerFault::Bug(_)));

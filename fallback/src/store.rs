@@ -127,7 +127,9 @@ mod tests {
         let mut store = Store::default();
         let payload = vec![1; 64 * 1024];
         let held: Vec<_> = (0..10).map(|_| store.put(&Bytes::from_slice(&payload), 0)).collect();
-        held.into_iter().for_each(|stored| store.free(stored));
+        for stored in held {
+            store.free(stored);
+        }
         assert_eq!(store.spare[16].len(), SPARE_BYTES_MAX / (64 * 1024));
         store.put(&Bytes::from_slice(&payload), 0);
         assert_eq!(store.spare[16].len(), SPARE_BYTES_MAX / (64 * 1024) - 1);

@@ -24,9 +24,11 @@ const TO_B: PeerId = PeerId(1);
 
 fn engines() -> (Engine, Engine) {
     let world = Rc::new(World::default());
-    let (a, b) = (world.worker(1), world.worker(2));
+    let a = world.worker(1);
+    let b = world.worker(2);
     let to_b = b.address();
-    let (mut a, b) = (Delegated::new(Box::new(a)), Delegated::new(Box::new(b)));
+    let mut a = Delegated::new(Box::new(a));
+    let b = Delegated::new(Box::new(b));
     assert_eq!(a.connect(&to_b).unwrap(), TO_B);
     (a, b)
 }
@@ -72,7 +74,9 @@ fn messages_arrive_with_all_their_facts() {
                 b.receive(&tag(3), Buffer::zeroed(room))
             }));
             let (result, data) = end(&mut b, receive);
-            let (source, length, truncated) = (PeerId(1), 5, room < 5);
+            let source = PeerId(1);
+            let length = 5;
+            let truncated = room < 5;
             let status = Status { source, tag: Tag(3), length, truncated, immediate: Some(7) };
             assert_eq!(result, Ok(status));
             assert_eq!(data[..room.min(5)], b"hello"[..room.min(5)]);
@@ -116,7 +120,8 @@ fn a_message_that_no_request_gets_ends_the_connection_to_its_sender() {
     let anything = TagPattern { tag: 0, mask: 0, source: None };
     b.device_mut().receive(anything, Buffer::zeroed(4), 0).unwrap();
     a.inject(TO_B, Tag(1), None, b"lost", 0).unwrap();
-    let (before, tolerated) = (b.counters().bugs, ToleratedBugs::new());
+    let before = b.counters().bugs;
+    let tolerated = ToleratedBugs::new();
     while b.progress() > 0 {}
     drop(tolerated);
     assert_eq!(b.counters().bugs, before + 1);
@@ -365,8 +370,10 @@ proptest! {
 #[test]
 fn the_device_says_when_its_messages_have_left() {
     let world = Rc::new(World::default());
-    let (a, b) = (world.worker(1), world.worker(2));
-    let (address, device) = (b.address(), a.clone());
+    let a = world.worker(1);
+    let b = world.worker(2);
+    let address = b.address();
+    let device = a.clone();
     let mut a = Delegated::new(Box::new(a));
     assert_eq!(a.connect(&address).unwrap(), TO_B);
     device.answer_flushes(Flush::Pending { messages: 2 });

@@ -135,7 +135,8 @@ fn the_device_says_when_its_messages_have_left() {
 #[test]
 fn what_a_dead_peer_has_not_taken_is_told_once() {
     let (net, mut n) = nodes(3, &config());
-    let (to, other) = (meet(&mut n, 1, 0), meet(&mut n, 1, 2));
+    let to = meet(&mut n, 1, 0);
+    let other = meet(&mut n, 1, 2);
     settle(&mut n);
     inject(&mut n[1], to, LARGE);
     inject(&mut n[1], other, 8);

@@ -105,7 +105,8 @@ fn a_message_arrives_whole_whatever_its_receive() {
             is_clean(&n[1]);
         }
     }
-    let (sender, receiver) = (n[0].counters(), n[1].counters());
+    let sender = n[0].counters();
+    let receiver = n[1].counters();
     assert_eq!((sender.fragmented_sent, sender.eager_sent, sender.rendezvous_sent), (8, 8, 0));
     assert_eq!((receiver.posted, receiver.unexpected, receiver.truncated), (4, 4, 4));
     assert_eq!((receiver.reads, net.borrow().allocated.len()), (0, 0));
@@ -323,7 +324,9 @@ fn each_broken_rule_ends_the_connection_and_no_other() {
             let receive = match receive {
                 Some(receive) if posted == Some(false) => receive,
                 named => {
-                    named.into_iter().for_each(|r| assert!(end(&mut n[1], r).unwrap().0.is_err()));
+                    if let Some(r) = named {
+                        assert!(end(&mut n[1], r).unwrap().0.is_err());
+                    }
                     n[1].receive(&any(), room(100)).unwrap()
                 }
             };

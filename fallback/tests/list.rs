@@ -39,7 +39,8 @@ fn buffer(engine: &mut Engine<Script>, handle: usize) -> Buffer {
 /// A delete has found the first entry.
 fn delete_first(engine: &mut Engine<Script>) {
     assert_eq!(engine.device().list.as_ref().unwrap().deletes, [0]);
-    let (entry, buffer) = (entry(engine, 0), Some(buffer(engine, 0)));
+    let entry = entry(engine, 0);
+    let buffer = Some(buffer(engine, 0));
     report(engine, Report::List(TagEvent::Deleted { entry, buffer }));
 }
 
@@ -73,7 +74,9 @@ fn a_match_whose_data_never_comes_ends_with_the_reason_of_the_peers_end() {
     let mut engine = engine_with_list();
     let peer = arrive(&mut engine);
     let receive = offload(&mut engine, None);
-    let (entry, tag, app_ctx) = (entry(&engine, 0), 5, AppCtx::default().0);
+    let entry = entry(&engine, 0);
+    let tag = 5;
+    let app_ctx = AppCtx::default().0;
     report(&mut engine, Report::List(TagEvent::Matched { entry, peer, tag, app_ctx }));
     let buffer = buffer(&mut engine, 0);
     report(&mut engine, Report::List(TagEvent::Failed { entry, buffer }));
@@ -89,7 +92,9 @@ fn the_peers_of_a_match_are_known_until_its_data_is_there() {
         let mut engine = engine_with_list();
         let [named, peer] = [(); 2].map(|()| arrive(&mut engine));
         let receive = offload(&mut engine, is_named.then_some(named));
-        let (entry, tag, app_ctx) = (entry(&engine, 0), 5, AppCtx::default().0);
+        let entry = entry(&engine, 0);
+        let tag = 5;
+        let app_ctx = AppCtx::default().0;
         report(&mut engine, Report::List(TagEvent::Matched { entry, peer, tag, app_ctx }));
         if is_named {
             leaves_and_is_kept(&mut engine, named);
@@ -114,7 +119,8 @@ fn the_peer_that_a_matched_receive_names_is_known_until_the_companion_is_there()
     let [named, peer] = [(); 2].map(|()| arrive(&mut engine));
     let receive = offload(&mut engine, Some(named));
     let app_ctx = AppCtx::default().of_rendezvous(true);
-    let (entry, tag) = (entry(&engine, 0), 5);
+    let entry = entry(&engine, 0);
+    let tag = 5;
     let matched = TagEvent::Matched { entry, peer, tag, app_ctx: app_ctx.0 };
     report(&mut engine, Report::List(matched));
     let buffer = buffer(&mut engine, 0);

@@ -272,7 +272,8 @@ fn requests_of_the_dead_that_wait_for_the_nic_leave_it_in_use() {
     let knobs = Knobs::default().answer(answer);
     let model = ModelConfig::default().knobs(knobs);
     let (net, mut n) = nodes_on(3, &config(), |_, wire| Model::new(wire, &model).unwrap());
-    let (to, _) = (meet(&mut n, 0, 2), meet(&mut n, 2, 0));
+    let to = meet(&mut n, 0, 2);
+    let _ = meet(&mut n, 2, 0);
     settle(&mut n);
     assert!(is_offloaded(&mut n));
     let request = post(&mut n[2], exact(5), 100);

@@ -42,7 +42,8 @@ fn finished(node: &mut Node, started: impl Into<Started>) -> Completion {
         }
         // The owner of a send knows its envelope.
         Started::Sent(buffer) => {
-            let (source, length) = (PeerId(u32::MAX), buffer.len() as u64);
+            let source = PeerId(u32::MAX);
+            let length = buffer.len() as u64;
             let status = Status { source, tag: Tag(0), length, truncated: false, immediate: None };
             Completion { result: Ok(status), buffer }
         }
@@ -331,7 +332,8 @@ fn more_sends_than_operations_wait_their_turn() {
 fn both_sides_flooding_each_other_come_through() {
     let (net, mut n) = nodes(2, &config());
     net.borrow_mut().capacity = 1;
-    let (to, from) = (meet(&mut n, 0, 1), meet(&mut n, 1, 0));
+    let to = meet(&mut n, 0, 1);
+    let from = meet(&mut n, 1, 0);
     settle(&mut n);
     let mut receives = Vec::new();
     for i in 0..500u64 {
@@ -404,7 +406,8 @@ fn a_failed_read_is_an_error_on_both_sides() {
 #[test]
 fn a_death_ends_what_depends_on_it_and_nothing_else() {
     let (net, mut n) = nodes(3, &config());
-    let (dead, alive) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
+    let dead = meet(&mut n, 0, 1);
+    let alive = meet(&mut n, 0, 2);
     let zero_at_1 = meet(&mut n, 1, 0);
     settle(&mut n);
     // From the peer that will die: a complete eager message, two rendezvous requests, one held by a
@@ -476,7 +479,8 @@ fn whoever_breaks_the_protocol_is_broken_with() {
     ];
     for (bytes, error) in cases {
         let (net, mut n) = nodes(3, &config());
-        let (bad, good) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
+        let bad = meet(&mut n, 0, 1);
+        let good = meet(&mut n, 0, 2);
         settle(&mut n);
         let named = n[0].receive(&pattern_of(1, bad), Buffer::zeroed(1));
         let send = n[0].send(good, Tag(3), None, payload(9000), SendMode::Standard);
@@ -495,7 +499,8 @@ fn whoever_breaks_the_protocol_is_broken_with() {
 #[test]
 fn a_fin_of_another_peer_ends_nothing() {
     let (net, mut n) = nodes(3, &config());
-    let (to, _) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
+    let to = meet(&mut n, 0, 1);
+    let _ = meet(&mut n, 0, 2);
     settle(&mut n);
     let send = pending(n[0].send(to, Tag(1), None, payload(9000), SendMode::Standard));
     settle(&mut n);

@@ -45,7 +45,8 @@ fn send(node: &mut Node, to: PeerId, tag: u64, mode: SendMode) {
 #[test]
 fn a_message_does_not_overtake_an_end_that_waits() {
     let (_, mut n) = nodes(2, &config());
-    let (to_one, to_zero) = (meet(&mut n, 0, 1), meet(&mut n, 1, 0));
+    let to_one = meet(&mut n, 0, 1);
+    let to_zero = meet(&mut n, 1, 0);
     settle(&mut n);
     receive(&mut n[1], 1);
     receive(&mut n[0], 2);

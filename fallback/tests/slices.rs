@@ -98,7 +98,8 @@ fn a_long_message_needs_memory_for_its_own_bytes_only() {
         assert_eq!(net.borrow().allocated, [LARGE, LARGE.min(capacity)]);
         assert_eq!(end(&mut n[0], sent).buffer.into_vec(), bytes(LARGE));
         let Completion { result, buffer } = end(&mut n[1], receive);
-        let (length, truncated) = (LARGE as u64, capacity < LARGE);
+        let length = LARGE as u64;
+        let truncated = capacity < LARGE;
         let source = PeerId(1);
         let status = Status { source, tag: Tag(5), length, truncated, immediate: Some(9) };
         assert_eq!(result, Ok(status));
@@ -188,9 +189,11 @@ fn receives_of_several_slices_stay_out_of_the_nic() {
 #[test]
 fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
     let world = Rc::new(World::default());
-    let (a, b) = (world.worker(1), world.worker(2));
+    let a = world.worker(1);
+    let b = world.worker(2);
     let to = b.address();
-    let (mut a, mut b) = (Delegated::new(Box::new(a)), Delegated::new(Box::new(b)));
+    let mut a = Delegated::new(Box::new(a));
+    let mut b = Delegated::new(Box::new(b));
     let to = a.connect(&to).unwrap();
     for length in [0, 10, 8192, 8193, 100_000] {
         for capacity in [length, length + 7, length / 2] {
@@ -205,7 +208,8 @@ fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
             let status = result.unwrap();
             assert_eq!((status.length, status.truncated), (length as u64, capacity < length));
             assert!(buffer.is_empty(), "{buffer:?}");
-            let (got, fits) = (buffer.into_vec(), capacity.min(length));
+            let got = buffer.into_vec();
+            let fits = capacity.min(length);
             assert_eq!((&got[..fits], got.len()), (&bytes(length)[..fits], capacity));
             assert!(got[fits..].iter().all(|&byte| byte == 0xee), "wrote past the message");
             // Matched by a probe, and under way until then.

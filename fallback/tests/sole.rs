@@ -210,7 +210,8 @@ fn a_receive_in_the_nic_ends_when_its_peer_is_broken_with() {
 
 #[test]
 fn a_match_stands_whose_sender_dies_or_whose_receive_is_cancelled_meanwhile() {
-    let (mut stood, mut ended) = (0, 0);
+    let mut stood = 0;
+    let mut ended = 0;
     for seed in 0..200 {
         let model = ModelConfig::default().knobs(Knobs::random(seed)).seed(seed);
         let mut w = World::new(&model);

@@ -38,8 +38,10 @@ impl Identity {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| !word.is_empty());
-        let (boot, pid_namespace) = (next()?.to_owned(), next()?.to_owned());
-        let (pid, started) = (next()?.parse().ok()?, next()?.parse().ok()?);
+        let boot = next()?.to_owned();
+        let pid_namespace = next()?.to_owned();
+        let pid = next()?.parse().ok()?;
+        let started = next()?.parse().ok()?;
         next().is_none().then_some(Identity { boot, pid_namespace, pid, started })
     }
 
@@ -91,7 +93,8 @@ mod tests {
 
     fn child() -> (Child, Identity) {
         let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let (pid, own) = (child.id(), Identity::own().unwrap());
+        let pid = child.id();
+        let own = Identity::own().unwrap();
         let started = start_time(pid).unwrap().unwrap();
         (child, Identity { pid, started, ..own })
     }

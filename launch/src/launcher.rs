@@ -95,7 +95,8 @@ pub fn run_on(
     hosts: Option<&Hosts>,
     on_failure: impl FnMut(Member, &Failure),
 ) -> Result<Option<(Member, Failure)>, LaunchError> {
-    let (size, words) = (launch.size, launch.command.len());
+    let size = launch.size;
+    let words = launch.command.len();
     if words == 0 || !(1..=SIZE_MAX).contains(&size) {
         return Err(LaunchError::OutOfRange { size, words });
     }

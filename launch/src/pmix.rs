@@ -206,9 +206,11 @@ impl Pmix {
         // SAFETY: `own` is a structure that the call fills in; there are no attributes.
         let status = unsafe { (functions.init)(&raw mut own, ptr::null_mut(), 0) };
         checked("PMIx_Init", status)?;
-        let (identity, others) = (Identity::own().ok(), Vec::new());
+        let identity = Identity::own().ok();
+        let others = Vec::new();
         let collect = Box::leak(Box::new(pmix_info_t::set(PMIX_COLLECT_DATA)));
-        let (size, first_dead) = (0, None);
+        let size = 0;
+        let first_dead = None;
         let mut pmix = Pmix { functions, collect, own, size, identity, others, first_dead };
         let wrong = || PmixError::Value { key: PMIX_JOB_SIZE.to_owned() };
         let value = pmix.value(PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &[])?;
@@ -254,7 +256,8 @@ impl Pmix {
             Reach::Machine => PMIX_LOCAL,
             Reach::Job => PMIX_GLOBAL,
         };
-        let (key, string) = (c_key(key)?, c_string(value)?);
+        let key = c_key(key)?;
+        let string = c_string(value)?;
         let data = pmix_value_data { string: string.as_ptr().cast_mut() };
         let mut value = pmix_value_t { type_: PMIX_STRING, data };
         // SAFETY: the key is terminated, and `type_` tells which member of `data` is set. The
@@ -286,7 +289,8 @@ impl Pmix {
         // SAFETY: a null list of processes means all of them. The attribute is only read, and lives
         // for ever. `data` owns a count of its `Arc`, which `fence_ended` takes.
         let status = unsafe {
-            let (call, data) = (self.functions.fence_nb, data.cast_mut().cast());
+            let call = self.functions.fence_nb;
+            let data = data.cast_mut().cast();
             call(ptr::null(), 0, self.collect, count, fence_ended, data)
         };
         if status != PMIX_SUCCESS {
@@ -403,7 +407,8 @@ impl Pmix {
         let c_key = c_key(key)?;
         let of = pmix_proc_t { nspace: self.own.nspace, rank };
         let mut value: *mut pmix_value_t = ptr::null_mut();
-        let (settings, count) = (how.as_ptr(), how.len());
+        let settings = how.as_ptr();
+        let count = how.len();
         // SAFETY: the process, the terminated key and the `count` attributes are only read. The
         // call stores a pointer to a value that belongs to us.
         let status = unsafe {

@@ -160,7 +160,8 @@ impl Server {
         let answer = match command {
             "init" => self.init(rank, line)?,
             "get_maxes" => {
-                let (key, value) = (KEY_MAX.to_string(), VALUE_MAX.to_string());
+                let key = KEY_MAX.to_string();
+                let value = VALUE_MAX.to_string();
                 let maxes = [("kvsname_max", "256"), ("keylen_max", &key), ("vallen_max", &value)];
                 wire::line("maxes", &maxes)?
             }

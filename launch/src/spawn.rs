@@ -111,7 +111,8 @@ impl Spawn {
 
     /// Checks the size and the length of the command.
     pub(crate) fn check(&self) -> Result<(), SpawnError> {
-        let (size, words) = (self.size, self.command.len());
+        let size = self.size;
+        let words = self.command.len();
         if !(1..=SIZE_MAX).contains(&size) || !(1..=COMMAND_WORDS_MAX).contains(&words) {
             return Err(SpawnError::OutOfRange { size, words });
         }

@@ -122,7 +122,8 @@ fn trouble(role: &str, who: u32) {
     let mut job = Job::join().unwrap();
     job.barrier().unwrap();
     if job.rank() == who {
-        let (pid, moment) = (getpid(), Duration::from_micros(number(TURN)));
+        let pid = getpid();
+        let moment = Duration::from_micros(number(TURN));
         let signal = if role == "stopped" { "CONT" } else { "KILL" };
         let later = format!("sleep 0.05; kill -{signal} {}", pid.as_raw_nonzero());
         let role = role.to_owned();
@@ -174,7 +175,8 @@ fn lie(kind: u64, who: u32) {
     let space = fs::read_link("/proc/self/ns/pid").unwrap();
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let started = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap();
-    let (pid, boot) = (std::process::id(), boot.trim());
+    let pid = std::process::id();
+    let boot = boot.trim();
     let place = format!("{boot} {} {pid} {started} {descriptor}", space.display());
     let places = ["zz".to_owned(), "00".to_owned(), to_hex(place.as_bytes())];
     if let Some(place) = places.get(usize::try_from(kind).unwrap()) {

@@ -6,7 +6,8 @@ use tagmatch_ofi_provider::Memory;
 /// A buffer of the worker.
 #[inline]
 pub(crate) fn buffer(memory: Memory) -> Buffer {
-    let (start, length) = (memory.as_ptr(), memory.len());
+    let start = memory.as_ptr();
+    let length = memory.len();
     // SAFETY: by the promise of `Memory::new`. The operation's entry is read after the operation is
     // over.
     unsafe {

@@ -63,7 +63,8 @@ fn version_of_core() -> Option<u32> {
 fn fault_of_core(version: u32) -> Option<String> {
     let numbers = |version: u32| format!("{}.{}", version >> 16, version & 0xffff);
     (version < OLDEST).then(|| {
-        let (version, oldest) = (numbers(version), numbers(OLDEST));
+        let version = numbers(version);
+        let oldest = numbers(OLDEST);
         format!("libfabric {version} is too old; {oldest} or a later one is needed")
     })
 }

@@ -165,7 +165,8 @@ impl Column {
     /// The value for people: in the column's unit; `-` if there is none, or too few samples for it.
     pub(crate) fn shown(&self, fields: &Value) -> String {
         let value = self.value(fields);
-        let (whole, real) = (value.as_u64().unwrap_or(0), value.as_f64().unwrap_or(0.0));
+        let whole = value.as_u64().unwrap_or(0);
+        let real = value.as_f64().unwrap_or(0.0);
         match self.unit {
             _ if value.is_null() || fields["samples"].as_u64() < self.samples_min() => "-".into(),
             Unit::Size => show_size(whole),

@@ -65,8 +65,8 @@ impl ComparedResult {
             Metric::LatencyNs => (old, new),
             Metric::MessagesPerS => (new, old),
         };
-        let (whole, blocks) =
-            (longer.value / shorter.value, ratio(&shorter.blocks, &longer.blocks));
+        let whole = longer.value / shorter.value;
+        let blocks = ratio(&shorter.blocks, &longer.blocks);
         let percent = |ratio: f64| ((ratio - 1.0) * 1e4).round() / 1e2;
         let time_change_percent = percent(blocks.map_or(whole, |ratio| ratio.estimate));
         let interval = blocks.map(|Ratio { low, high, .. }| [percent(low), percent(high)]);
@@ -122,7 +122,9 @@ fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, String> {
         // A figure of 0 means that no message arrived. It is left out of the comparison.
         let figures = entry.blocks.iter().chain([&entry.value]).filter(|figure| **figure != 0.0);
         if let Some(absurd) = figures.copied().find(|figure| !FIGURES.contains(figure)) {
-            let (what, least, most) = (entry.key.label(), FIGURES.start(), FIGURES.end());
+            let what = entry.key.label();
+            let least = FIGURES.start();
+            let most = FIGURES.end();
             let what = shorten(&what, WHAT_CHARS);
             let right = format!("one from {least:e} to {most:e} would be right");
             return Err(format!("{name}: {absurd:e} is no figure of {what}; {right}"));
@@ -175,7 +177,8 @@ impl Comparison {
     ) -> Result<Self, String> {
         let mut earlier: BTreeMap<_, _> =
             pooled(&names[0], old)?.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
-        let (mut results, mut only_new) = (Vec::new(), Vec::new());
+        let mut results = Vec::new();
+        let mut only_new = Vec::new();
         for entry in pooled(&names[1], new)? {
             match earlier.remove(&entry.key) {
                 // A figure of 0 has no ratio.
@@ -280,7 +283,8 @@ impl Comparison {
         );
         for (only, which) in [(&self.only_old, "old"), (&self.only_new, "new")] {
             if let Some(first) = only.first() {
-                let (count, first) = (only.len(), shorten(first, WHAT_CHARS));
+                let count = only.len();
+                let first = shorten(first, WHAT_CHARS);
                 let more = if count > 1 { ", ..." } else { "" };
                 sum += &format!("# alone       {count} only in {which}: {first}{more}\n");
             }
@@ -321,7 +325,8 @@ mod tests {
     #[expect(clippy::cast_possible_truncation, reason = "a rate")]
     fn run(test: &'static str, metric: &str, figures: &[f64]) -> SavedRun {
         let p50 = figures[figures.len() / 2];
-        let (mut row, mut blocks) = (Row { size: 8, ..Row::default() }, BlockFigures::default());
+        let mut row = Row { size: 8, ..Row::default() };
+        let mut blocks = BlockFigures::default();
         if metric == "latency_ns" {
             row.latency_ns = Some(Latency { p50, ..Latency::default() });
             blocks.latency_ns = figures.to_vec();
@@ -351,7 +356,8 @@ mod tests {
     fn verdicts_of_latencies_and_of_rates() {
         for (metric, worse) in [("latency_ns", 1.1), ("messages_per_s", 1.0 / 1.1)] {
             let of = |factor: f64| run("lat", metric, &around(1000.0 * factor));
-            let (old, new) = (of(1.0), of(worse));
+            let old = of(1.0);
+            let new = of(worse);
             let (found, comparison) = verdict(&old, &new, 5.0);
             assert_eq!(found, ResultVerdict::Slower, "{metric}");
             assert!((comparison.results[0].time_change_percent - 10.0).abs() < 0.5);
@@ -381,7 +387,8 @@ mod tests {
 
     #[test]
     fn nothing_in_common_is_bad_input() {
-        let (lat, bw) = (run("lat", "latency_ns", &[1.0]), run("bw", "messages_per_s", &[1.0]));
+        let lat = run("lat", "latency_ns", &[1.0]);
+        let bw = run("bw", "messages_per_s", &[1.0]);
         let failure =
             Comparison::new(["a".into(), "b".into()], &lat, &bw, 5.0).map(drop).unwrap_err();
         assert!(failure.contains("no result in common"), "{failure}");
@@ -397,7 +404,8 @@ mod tests {
         let sound = sound.to_string().into_bytes();
         let mut generator = Random::new(1);
         let mut random = |below: usize| generator.index(below);
-        let (mut read, whole) = (0, SavedRun::parse(&sound).unwrap());
+        let mut read = 0;
+        let whole = SavedRun::parse(&sound).unwrap();
         for _ in 0..4_000 {
             let mut bytes = sound.clone();
             for _ in 0..=random(3) {

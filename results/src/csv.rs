@@ -41,8 +41,10 @@ impl Csv {
     /// A line. Nothing in it has to be quoted: all are numbers and names without commas. A value
     /// that the test does not have is empty.
     pub fn row(&self, document: &Document, row: &Row) -> String {
-        let (test, device) = (document.test().to_owned(), document.device.clone());
-        let (fields, hw_tags) = (fields(row), self.hw_tags.clone());
+        let test = document.test().to_owned();
+        let device = document.device.clone();
+        let fields = fields(row);
+        let hw_tags = self.hw_tags.clone();
         line([test, device, document.validated.to_string(), hw_tags], |column| column.raw(&fields))
     }
 }

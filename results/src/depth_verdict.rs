@@ -69,7 +69,8 @@ mod tests {
         let latency_ns = (0..blocks).map(|n| ns * (0.99 + 0.001 * f64::from(n % 21))).collect();
         let blocks = Some(BlockFigures { latency_ns, messages_per_s: Vec::new() });
         let wildcard_percent = percent;
-        let (posted_depth, unexpected_depth) = (posted, unexpected);
+        let posted_depth = posted;
+        let unexpected_depth = unexpected;
         Row { posted_depth, unexpected_depth, wildcard_percent, blocks, ..Row::sample() }
     }
 

@@ -41,7 +41,8 @@ impl Distance {
     /// A warning if the distance changed from `self` to `after`.
     pub fn change(self, after: Self) -> Option<String> {
         (self.name() != after.name()).then(|| {
-            let (before, now) = (self.name(), after.name());
+            let before = self.name();
+            let now = after.name();
             format!(
                 "the CPUs' distance changed within this row: {before} ({:.0} ns), then {now} ({:.0} ns)",
                 self.0, after.0

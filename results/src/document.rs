@@ -31,8 +31,10 @@ pub struct Document {
 impl Document {
     /// A test that begins.
     pub fn new(test: &'static str, device: String, config: Config, validated: bool) -> Self {
-        let (results, matching) = (Vec::new(), Matching::default());
-        let (header, nic_matches) = (Header::new(test), None);
+        let results = Vec::new();
+        let matching = Matching::default();
+        let header = Header::new(test);
+        let nic_matches = None;
         Self {
             header,
             device,

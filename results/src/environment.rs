@@ -76,7 +76,9 @@ impl Environment {
     pub fn machine(&self) -> String {
         let governor =
             self.governor.as_deref().map_or(String::new(), |g| format!(", governor {g}"));
-        let (cpu, cores, kernel) = (&self.cpu, show_cores(self.cores), &self.kernel);
+        let cpu = &self.cpu;
+        let cores = show_cores(self.cores);
+        let kernel = &self.kernel;
         let source = self.clock_source.as_deref().unwrap_or("unknown");
         lines(&[
             ("machine", format!("{cpu}, {cores}, Linux {kernel}{governor}")),

@@ -42,7 +42,8 @@ impl Histogram {
         let most = lines.iter().map(|line| line.2).max().unwrap_or(0).max(1) as f64;
         let mut out = String::new();
         for (from, below, count) in lines {
-            let (from, below) = (show_3(from / 1e3), show_3(below / 1e3));
+            let from = show_3(from / 1e3);
+            let below = show_3(below / 1e3);
             let bar = bar(count as f64 / most * BAR_COLUMNS);
             let count = show_count(count);
             out += &format!("# {from:>9} .. {below:>9} us {count:>12} {bar}\n");

@@ -147,7 +147,8 @@ impl Matching {
     }
 
     fn merged(&self, other: &Self, with: fn(u64, u64) -> u64) -> Self {
-        let (ours, theirs) = (self.counts(), other.counts());
+        let ours = self.counts();
+        let theirs = other.counts();
         Self::of_counts(std::array::from_fn(|at| with(ours[at], theirs[at])))
     }
 }

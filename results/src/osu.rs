@@ -65,7 +65,8 @@ impl Format {
     }
 
     fn heading(&self) -> String {
-        let (title, version) = (self.title, env!("CARGO_PKG_VERSION"));
+        let title = self.title;
+        let version = env!("CARGO_PKG_VERSION");
         let names = self.cells(self.first.0, |(name, _)| (*name).to_owned(), "Iterations");
         format!("# OSU MPI {title} format, of tagperf {version}\n{names}")
     }

@@ -73,7 +73,8 @@ pub fn result<'a>(
     row: &'a Row,
     matching: &'a Matching,
 ) -> impl Serialize + 'a {
-    let (device, validated) = (&*document.device, document.validated);
+    let device = &*document.device;
+    let validated = document.validated;
     Record::new("result", document.test(), OneResult { device, row, matching, validated })
 }
 
@@ -88,7 +89,8 @@ pub fn progress(what: &str, step: usize, steps: usize, elapsed: Duration) -> Str
 /// The line of a test that is over.
 pub fn end(document: &Document) -> impl Serialize + '_ {
     let &Document { ref matching, validated, interrupted, .. } = document;
-    let (results, nic_matches) = (document.results.len(), document.nic_matches.as_ref());
+    let results = document.results.len();
+    let nic_matches = document.nic_matches.as_ref();
     let end = End { results, matching, nic_matches, validated, interrupted };
     Record::new("end", document.test(), end)
 }

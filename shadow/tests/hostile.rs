@@ -22,7 +22,8 @@ fn shadow() -> Shadow {
 
 /// Makes one call. Events name any slot, or a slot that doesn't exist.
 fn call(shadow: &mut Shadow, what: u8, which: u32) {
-    let (slot, id) = (which % (SLOTS + 1), which % 12);
+    let slot = which % (SLOTS + 1);
+    let id = which % 12;
     match what {
         0 => {
             let _ = shadow.added(slot);

@@ -82,7 +82,8 @@ pub(crate) fn remove_first(links: &mut impl Links, first: u32) -> u32 {
 /// Takes out an entry that is not the first. `first` is used only if `entry` is the last.
 #[inline]
 pub(crate) fn remove_later(links: &mut impl Links, first: u32, entry: u32) {
-    let (prev, next) = (links.prev(entry), links.next(entry));
+    let prev = links.prev(entry);
+    let next = links.next(entry);
     links.set_next(prev, next);
     let behind = if next == NIL { first } else { next };
     links.set_prev(behind, prev);

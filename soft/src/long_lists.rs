@@ -168,7 +168,9 @@ impl PostedRun {
 /// Fills a list, then matches, cancels and posts at random, then empties the list.
 fn posted_history(classes: usize, keys: u64, seed: u64, met: &mut Met<Situation>) {
     let list = PostedList::new(seed);
-    let (oracle, far_keys, random) = (Vec::new(), Vec::new(), Random::new(seed));
+    let oracle = Vec::new();
+    let far_keys = Vec::new();
+    let random = Random::new(seed);
     let mut run = PostedRun { list, oracle, posted: 0, random, classes, keys, far_keys };
     let mut all: Vec<_> = (0..classes).flat_map(|c| (0..keys).map(move |key| (c, key))).collect();
     run.random.shuffle(&mut all);

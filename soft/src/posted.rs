@@ -147,7 +147,8 @@ impl<T: Copy> PostedList<T> {
     #[cold]
     #[inline(never)]
     fn reserve_slot(&mut self, lane: usize, value: T) -> u32 {
-        let (order, tag) = (PostOrder::new(0, SHORT), Word(lane as u64));
+        let order = PostOrder::new(0, SHORT);
+        let tag = Word(lane as u64);
         let link = ChainLink { prev: NIL, next: NIL };
         let entry = self.receives.reserve(Receive { order, tag, value, link });
         (self.slots[lane], self.youngest[lane]) = (entry, entry);
@@ -157,7 +158,8 @@ impl<T: Copy> PostedList<T> {
     /// Adds a receive that equals the youngest one, to the same lane.
     #[inline(always)]
     fn post_sharing(&mut self, lane: usize, value: T) -> PostedHandle {
-        let (order, tag) = (PostOrder::new(self.next_sequence(), SHORT), Word(lane as u64));
+        let order = PostOrder::new(self.next_sequence(), SHORT);
+        let tag = Word(lane as u64);
         let prev = self.youngest[lane];
         let receive = |_| Receive { order, tag, value, link: ChainLink { prev, next: NIL } };
         let handle = self.receives.insert(NIL, receive);
@@ -176,7 +178,8 @@ impl<T: Copy> PostedList<T> {
         }
         let class = self.classes.number_of(shape, &mut self.work);
         let TagSource { tag, source } = envelope;
-        let (order, tag) = (PostOrder::new(sequence, class), Word(tag));
+        let order = PostOrder::new(sequence, class);
+        let tag = Word(tag);
         let receive = |entry| Receive { order, tag, value, link: ChainLink::alone(entry) };
         let handle = self.receives.insert(source, receive);
         let PostedList { receives, classes, work, .. } = self;
@@ -208,7 +211,8 @@ impl<T: Copy> PostedList<T> {
     fn index_all(&mut self) {
         let PostedList { receives, short, slots, classes, work, .. } = self;
         for lane in short.lanes.in_order() {
-            let (envelope, shape) = (short.lanes.envelope(lane), short.shape(lane));
+            let envelope = short.lanes.envelope(lane);
+            let shape = short.shape(lane);
             let class = classes.number_of(shape, work);
             let mut sequence = short.lanes.sequence(lane);
             let mut entry = std::mem::replace(&mut slots[lane], NIL);

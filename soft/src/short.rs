@@ -253,7 +253,8 @@ impl ShortPosted {
     #[inline(never)]
     fn first_of_several(&self, message: TagSource) -> Option<usize> {
         let equal = |group| {
-            let (tags, masks) = (group_of(&self.lanes.tags, group), group_of(&self.masks, group));
+            let tags = group_of(&self.lanes.tags, group);
+            let masks = group_of(&self.masks, group);
             equal_words(tags, masks, message.tag)
         };
         let found = self.lanes.find(equal);

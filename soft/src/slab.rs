@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn handles_of_another_list_are_errors() {
-        let (mut long, mut short) = (Slab::new(), Slab::new());
+        let mut long = Slab::new();
+        let mut short = Slab::new();
         let handles: Vec<_> = (0..3).map(|n| long.insert(0, move |_| n)).collect();
         let only = short.insert(0, |_| 0);
         short.remove(only.index);

@@ -65,7 +65,9 @@ fn packing_and_unpacking_are_inverse_at_the_bounds() {
             let pick = |field: usize| {
                 if corner >> field & 1 == 1 { most[field] } else { 0 }
             };
-            let (context, source, tag) = (pick(0), pick(1), pick(2));
+            let context = pick(0);
+            let source = pick(1);
+            let tag = pick(2);
             let packed = layout.pack(context, source, tag).expect("in range");
             assert_eq!(layout.unpack(packed), (context, source, tag), "{layout:?}");
         }

@@ -110,7 +110,8 @@ fn posted_run(
                 prop_assert_eq!(list.get(handle), None);
             }
             8..25 => {
-                let (tag, source) = (draw.tag(), draw.source());
+                let tag = draw.tag();
+                let source = draw.source();
                 let expected = oracle.take_match(tag, source);
                 prop_assert_eq!(list.first_match(tag, source), expected.map(|posted| posted.0));
                 prop_assert_eq!(list.take_match(tag, source), expected.map(|posted| posted.2));
@@ -157,7 +158,8 @@ fn unexpected_run(seed: u64, many: bool, calm: bool, words: &[u64]) -> Result<()
                 prop_assert_eq!(list.take(&pattern), expected.map(|arrived| arrived.3));
             }
             _ => {
-                let (tag, source) = (draw.tag(), draw.source());
+                let tag = draw.tag();
+                let source = draw.source();
                 let handle = list.push(tag, source, number);
                 prop_assert!(!handles.contains(&handle));
                 oracle.push(tag, source, (handle, tag, source, number));
@@ -188,7 +190,8 @@ fn mpi_run(seed: u64, many: bool, words: &[u64]) -> Result<(), TestCaseError> {
                 posted.post(pattern, number);
             }
         } else {
-            let (tag, source) = (draw.tag(), draw.source());
+            let tag = draw.tag();
+            let source = draw.source();
             let taken = posted.take_match(tag, source);
             prop_assert_eq!(taken, oracle.arrive(tag, source, number));
             if taken.is_none() {

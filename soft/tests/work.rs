@@ -358,7 +358,8 @@ fn bytes_per_entry_are_few_at_any_length() {
     for classes in [1, 4] {
         let mut posted = PostedList::<u32>::new(1);
         let mut unexpected = UnexpectedList::<u32>::new(1);
-        let (mut most_posted, mut most_unexpected) = (0, 0);
+        let mut most_posted = 0;
+        let mut most_unexpected = 0;
         for i in 0..ENTRIES {
             let mask = TagMask(!((i % classes) << 60));
             posted.post(Pattern::new(Tag(i), mask), 0);

@@ -91,7 +91,8 @@ fn whoever_leaves_awake_leaves_the_device_armed_for_the_sleeper() {
         let (worker, other_process) = worker();
         inject(&worker, 1);
         let late = other_process.intercept().unwrap();
-        let (mine, others) = (receive(&worker, 2), receive(&worker, 1));
+        let mine = receive(&worker, 2);
+        let others = receive(&worker, 1);
         let waiter = thread::spawn(move || wait(others, 1));
         inject(&worker, 2);
         wait(mine, 2);

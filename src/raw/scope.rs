@@ -122,7 +122,8 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
     ) -> ScopedRequest<'scope, A> {
         // SAFETY: `WorkerOf::scope` ends the operation before 'scope ends.
         let buffer: Buffer = unsafe { borrowed_shared(slice) };
-        let (tag, length) = (tag.into(), slice.len());
+        let tag = tag.into();
+        let length = slice.len();
         let SendOptions { immediate, .. } = options;
         let status = Status { source: peer, tag, length, truncated: false, immediate };
         let request = self.worker.send_with(peer, tag, buffer, options);

@@ -40,7 +40,8 @@ impl Task {
 
     /// Makes progress at both ends until the task was woken.
     fn woken(&self, p: &Pair) {
-        let (start, before) = (Instant::now(), self.wakes());
+        let start = Instant::now();
+        let before = self.wakes();
         while self.wakes() == before {
             p.progress();
             assert!(start.elapsed() < PATIENCE, "never woken");

@@ -18,7 +18,8 @@ fn borrowed_slices_in_blocking_calls_and_scopes() {
     let status = worker.recv_blocking(Match::tag(1), &mut inbox).unwrap();
     assert_eq!((status.length, &inbox), (8, b"borrowed"));
     // A scope ends operations whose handles were forgotten.
-    let (mut one, mut two) = ([0u8; 4], vec![0u8; 100_000]);
+    let mut one = [0u8; 4];
+    let mut two = vec![0u8; 100_000];
     let large = bytes(100_000);
     worker.scope(|scope| {
         std::mem::forget(scope.recv(Match::tag(99), &mut one));
@@ -75,7 +76,9 @@ fn shared_bytes_go_to_many_and_receive_nothing() {
     for tag in 0..3u64 {
         assert_eq!(p.ok(p.b.recv(Match::tag(tag), vec![0; 20_000])).data(), &shared[..]);
     }
-    sends.into_iter().for_each(|send| drop(p.ok(send)));
+    for send in sends {
+        p.ok(send);
+    }
     assert_eq!(Arc::strong_count(&shared), 1, "a buffer is left behind");
     assert!(p.b.recv(Match::any(), shared).wait().is_err());
 }
@@ -85,8 +88,10 @@ fn numbers_are_sent_and_received_in_their_own_memory() {
     let p = pair();
     for count in [0, 1, 500, 20_000] {
         let numbers: Vec<f64> = (0..count).map(|i| f64::from(i) * 0.5).collect();
-        let (room, given) = (vec![-1f64; numbers.len()], numbers.clone());
-        let (room_at, given_at) = (room.as_ptr(), given.as_ptr());
+        let room = vec![-1f64; numbers.len()];
+        let given = numbers.clone();
+        let room_at = room.as_ptr();
+        let given_at = given.as_ptr();
         let receive = p.b.recv(Match::tag(1), Buffer::from_elements(room));
         let send = p.a.send(p.to_b, 1, Buffer::from_elements(given));
         let got = p.ok(receive).buffer.into_elements::<f64>().unwrap();
@@ -95,7 +100,8 @@ fn numbers_are_sent_and_received_in_their_own_memory() {
         assert_eq!((back.as_ptr(), &back), (given_at, &numbers));
     }
     let me = p.a.oneself();
-    let (sent, mut got) = ([1u32, 2, u32::MAX], [0u32; 3]);
+    let sent = [1u32, 2, u32::MAX];
+    let mut got = [0u32; 3];
     p.a.inject(me, 2, as_bytes(&sent)).unwrap();
     let status = p.a.recv_blocking(Match::tag(2), as_bytes_mut(&mut got)).unwrap();
     assert_eq!((status.length, got), (12, sent));

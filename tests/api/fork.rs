@@ -41,7 +41,8 @@ fn drops_in_a_forked_child(config: &Config) {
         drop((pair.take(), thread.take(), workers.take()));
     }));
     // The child dropped copies, so everything still works here.
-    let (p, shared) = (pair.unwrap(), workers.unwrap());
+    let p = pair.unwrap();
+    let shared = workers.unwrap();
     for size in [0, 8, 1000, LARGE] {
         let back = p.a.recv(Match::tag(4).from(p.to_b), vec![0; size]);
         let send = p.b.send(p.to_a, 4, bytes(size));

@@ -256,7 +256,8 @@ fn what_a_dead_peer_has_not_taken_is_told_once() {
 
 #[test]
 fn closing_flushes_and_other_handles_stay() {
-    let (a, b) = (Worker::new(config()).unwrap(), SharedWorker::new(config()).unwrap());
+    let a = Worker::new(config()).unwrap();
+    let b = SharedWorker::new(config()).unwrap();
     let peer = a.connect(&b.address()).unwrap();
     let takes = b.progress_thread().unwrap();
     inject(&a, peer, 0..10);
@@ -278,7 +279,8 @@ fn closing_flushes_and_other_handles_stay() {
 fn a_flush_ends_though_other_threads_go_on_sending() {
     let wait = WaitPolicy::SLEEP.spin(100).yields(100);
     let with = || SharedWorker::new(config().wait(wait)).unwrap();
-    let (a, b) = (with(), with());
+    let a = with();
+    let b = with();
     let to_b = a.connect(&b.address()).unwrap();
     let _takes = b.progress_thread().unwrap();
     std::thread::scope(|threads| {
@@ -286,7 +288,8 @@ fn a_flush_ends_though_other_threads_go_on_sending() {
         threads.spawn(move || {
             while receiver.recv(Match::any(), vec![0; 64]).wait().unwrap().status.tag != 2.into() {}
         });
-        let (sender, told) = (a.clone(), std::sync::Arc::new(()));
+        let sender = a.clone();
+        let told = std::sync::Arc::new(());
         let asked = std::sync::Arc::downgrade(&told);
         threads.spawn(move || {
             while asked.upgrade().is_some() {

@@ -31,7 +31,8 @@ fn every_size_and_mode_arrives_with_all_its_facts() {
                 });
                 let Received { buffer, status } = p.ok(receive);
                 let immediate = Some(size as u32 ^ 0xffff);
-                let (tag, length) = (Tag(9), size);
+                let tag = Tag(9);
+                let length = size;
                 let source = p.to_a;
                 assert_eq!(status, Status { source, tag, length, truncated: false, immediate });
                 assert_eq!(buffer[..size], bytes(size));
@@ -120,13 +121,16 @@ fn unexpected_memory_is_bounded_and_nothing_is_lost() {
         assert_eq!(received.status.immediate, Some(i), "overtaken");
         assert_eq!(received.data(), payload(i));
     }
-    sends.into_iter().for_each(|send| drop(p.ok(send)));
+    for send in sends {
+        p.ok(send);
+    }
 }
 
 #[test]
 fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
     let waiting = || config().inject_bytes_max(64 << 10).unexpected_bytes(64 << 10);
-    let (a, b) = (Worker::new(waiting()).unwrap(), Worker::new(waiting()).unwrap());
+    let a = Worker::new(waiting()).unwrap();
+    let b = Worker::new(waiting()).unwrap();
     // Nothing goes out at once before the peers are connected, and nothing is received meanwhile.
     let to_b = a.connect(&b.address()).unwrap();
     let long = a.inject_with(to_b, 1, &bytes(100_000), Some(0)).unwrap();
@@ -148,7 +152,9 @@ fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
     assert_eq!((received.data(), received.status.immediate), (&bytes(100_000)[..], Some(0)));
     assert_eq!(receive(5).data(), bytes(5));
     // While a small part of the messages is received, the bound is reached, and it is left again.
-    let (mut sent, mut came, mut refused) = (0, 0, 0);
+    let mut sent = 0;
+    let mut came = 0;
+    let mut refused = 0;
     let total = 600u32;
     while came < total {
         while sent < total {
@@ -179,7 +185,8 @@ fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
 
 #[test]
 fn a_message_that_leaves_at_once_overtakes_none_and_one_that_cannot_does_nothing() {
-    let (a, b) = (Worker::new(config()).unwrap(), Worker::new(config()).unwrap());
+    let a = Worker::new(config()).unwrap();
+    let b = Worker::new(config()).unwrap();
     let to_b = a.connect(&b.address()).unwrap();
     assert!(!a.inject_at_once(to_b, 1, b"early", None).unwrap(), "not connected yet");
     a.inject(to_b, 1, b"first").unwrap();

@@ -38,7 +38,8 @@ pub(crate) fn pair() -> Pair {
 }
 
 pub(crate) fn pair_with(config: &Config) -> Pair {
-    let (a, b) = (Worker::new(config.clone()).unwrap(), Worker::new(counterpart(config)).unwrap());
+    let a = Worker::new(config.clone()).unwrap();
+    let b = Worker::new(counterpart(config)).unwrap();
     let to_b = a.connect(&b.address()).unwrap();
     let to_a = b.connect(&a.address()).unwrap();
     let pair = Pair::new([a, b], to_b, to_a);

@@ -21,7 +21,9 @@ type Ended = (Result<Status, Error>, Vec<u8>);
 
 /// Takes the ends of operations until there are `count`, by context.
 fn ended(p: &Pair, worker: &Worker, count: usize) -> HashMap<u64, Ended> {
-    let (start, mut ends, mut ended) = (Instant::now(), Vec::new(), HashMap::new());
+    let start = Instant::now();
+    let mut ends = Vec::new();
+    let mut ended = HashMap::new();
     while ended.len() < count {
         p.progress();
         assert!(worker.ends(&mut ends, 3) <= 3);
@@ -124,7 +126,9 @@ fn ends_come_in_the_order_in_which_receives_matched() {
             p.b.progress();
         }
     }
-    let (mut ends, mut order, start) = (Vec::new(), Vec::new(), Instant::now());
+    let mut ends = Vec::new();
+    let mut order = Vec::new();
+    let start = Instant::now();
     while order.len() < 200 {
         p.a.progress();
         assert_eq!(p.b.ends(&mut ends, 7), ends.len());
@@ -248,7 +252,8 @@ fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
     let Pair { a, b, to_a, .. } = p;
     a.inject(a.connect(&b.address()).unwrap(), 3, b"last").unwrap();
     drop(a);
-    let (start, mut ends) = (Instant::now(), Vec::new());
+    let start = Instant::now();
+    let mut ends = Vec::new();
     while !matches!(ends.last(), Some(End::PeerDown { .. })) {
         b.ends(&mut ends, 1);
         assert!(start.elapsed() < PATIENCE, "{ends:?}");
@@ -278,7 +283,9 @@ fn a_peer_that_was_disconnected_or_never_reached_is_told_down() {
     let p = pair_with(&hasty);
     let nobody = p.a.connect(&gone).unwrap();
     p.a.disconnect(p.to_b).unwrap();
-    let (start, mut ends, mut down) = (Instant::now(), Vec::new(), Vec::new());
+    let start = Instant::now();
+    let mut ends = Vec::new();
+    let mut down = Vec::new();
     while down.len() < 2 {
         p.progress();
         p.a.ends(&mut ends, 9);

@@ -112,10 +112,13 @@ impl Program {
 
     fn send(&mut self) {
         let at = self.random.index(2);
-        let (tag, length) = (1 + self.random.below(3), self.random.pick(&LENGTHS));
+        let tag = 1 + self.random.below(3);
+        let length = self.random.pick(&LENGTHS);
         let number = self.messages[at].len() as u64;
         self.messages[at].push((tag, length));
-        let (sender, to, bytes) = (&self.senders[at], self.to[at], payload(number, length));
+        let sender = &self.senders[at];
+        let to = self.to[at];
+        let bytes = payload(number, length);
         let send = match self.random.below(3) {
             0 if length <= 64 => return sender.inject(to, tag, &bytes).unwrap(),
             1 => sender.send_sync(to, tag, bytes),

@@ -54,7 +54,8 @@ fn raw_memory_that_was_never_written_is_received_into() {
     for size in [0, 1, 41, 8192, 8193, 100_000, 1 << 20] {
         for (is_expected, more) in [(true, 0), (true, 100), (false, 100)] {
             let mut memory = Memory::new(size + more);
-            let (start, buffer) = (memory.start(), memory.buffer());
+            let start = memory.start();
+            let buffer = memory.buffer();
             let receive = |buffer| p.b.recv(Match::tag(1), buffer);
             let (send, received) = if is_expected {
                 let receive = receive(buffer);
@@ -127,11 +128,15 @@ const PARTS: [usize; 6] = [100, 200_000, 8192, 70_001, 1, 1_000_000];
 fn parts_of_registered_memory_are_under_way_both_ways_at_once() {
     let p = pair();
     let half: usize = PARTS.iter().sum();
-    let (mut of_a, mut of_b) = (Memory::new(2 * half), Memory::new(2 * half));
-    let (a, b) = (of_a.registered(&p.a), of_b.registered(&p.b));
+    let mut of_a = Memory::new(2 * half);
+    let mut of_b = Memory::new(2 * half);
+    let a = of_a.registered(&p.a);
+    let b = of_b.registered(&p.b);
     assert_eq!((a.len(), a.start()), (2 * half, of_a.start()));
     for is_expected in [true, false] {
-        let (mut receives, mut sends, mut at) = (Vec::new(), Vec::new(), 0);
+        let mut receives = Vec::new();
+        let mut sends = Vec::new();
+        let mut at = 0;
         for step in 0..2 {
             at = 0;
             for (tag, size) in (0u64..).zip(PARTS) {
@@ -164,7 +169,8 @@ fn parts_of_registered_memory_are_under_way_both_ways_at_once() {
 #[test]
 fn parts_of_registered_memory_are_sent_to_oneself_at_once() {
     let p = pair();
-    let (me, size) = (p.a.oneself(), 100_000);
+    let me = p.a.oneself();
+    let size = 100_000;
     let mut memory = Memory::new(6 * size);
     let registered = memory.registered(&p.a);
     let message = |tag: usize| bytes(size + tag)[tag..].to_vec();
@@ -186,9 +192,11 @@ fn parts_of_registered_memory_are_sent_to_oneself_at_once() {
 #[test]
 fn registered_memory_stays_so_until_its_last_part_is_gone() {
     let size = 300_000;
-    let (mut of_a, mut of_b) = (Memory::new(size), Memory::new(size));
+    let mut of_a = Memory::new(size);
+    let mut of_b = Memory::new(size);
     let p = pair();
-    let (a, b) = (of_a.registered(&p.a), of_b.registered(&p.b));
+    let a = of_a.registered(&p.a);
+    let b = of_b.registered(&p.b);
     let receive = p.b.recv(Match::tag(1), inbox(&b, 0..size));
     let send = p.a.send(p.to_b, 1, outbox(&a, 0, &bytes(size)));
     // The handles go before the operations end.

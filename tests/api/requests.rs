@@ -94,8 +94,10 @@ fn requests_are_futures() {
     let count = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(count.clone());
     let mut context = Context::from_waker(&waker);
-    let (mut exchange, mut echo) = (pin!(exchange), pin!(echo));
-    let (mut echoed, mut done) = (None, None);
+    let mut exchange = pin!(exchange);
+    let mut echo = pin!(echo);
+    let mut echoed = None;
+    let mut done = None;
     let mut both = pin!(poll_fn(|context| {
         if echoed.is_none()
             && let Poll::Ready(bytes) = exchange.as_mut().poll(context)

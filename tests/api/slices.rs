@@ -58,7 +58,8 @@ fn exchange(p: &Pair, size: usize, spare: usize, mode: SendMode, expected: bool,
     let given = cut(&bytes(size), &cuts(size)[way]);
     let total = size + spare;
     let inbox = room(&cuts(total)[3 - way]);
-    let (from, into) = (places(&given), places(&inbox));
+    let from = places(&given);
+    let into = places(&inbox);
     let inbox = Buffer::from_slices(inbox);
     let options = SendOptions::default().mode(mode).immediate(Some(size as u32));
     let (receive, send);
@@ -160,7 +161,9 @@ fn matched_messages_are_received_in_slices() {
 
 /// Takes ends until there are `count`: contexts, and lengths by their envelopes.
 fn ends(p: &Pair, worker: &Worker, count: usize) -> Vec<(u64, usize, Buffer)> {
-    let (start, mut ends, mut ended) = (Instant::now(), Vec::new(), Vec::new());
+    let start = Instant::now();
+    let mut ends = Vec::new();
+    let mut ended = Vec::new();
     while ended.len() < count {
         p.progress();
         worker.ends(&mut ends, 4);
@@ -179,7 +182,8 @@ fn queued_operations_on_slices_end_once_with_their_slices() {
     let p = pair();
     const COUNT: u64 = 60;
     let size = |i: u64| [0, 8, 5000, 100_000][(i % 4) as usize];
-    let (mut into, mut from) = (Vec::new(), Vec::new());
+    let mut into = Vec::new();
+    let mut from = Vec::new();
     for i in 0..COUNT {
         let inbox = room(&cuts(size(i))[(i / 4 % 4) as usize]);
         into.push(places(&inbox));
@@ -190,7 +194,8 @@ fn queued_operations_on_slices_end_once_with_their_slices() {
         }
     }
     let late = from;
-    let (mut sent, mut from) = (0, Vec::new());
+    let mut sent = 0;
+    let mut from = Vec::new();
     for i in 0..COUNT {
         let given = cut(&bytes(size(i)), &cuts(size(i))[(i % 4) as usize]);
         from.push(places(&given));
@@ -225,7 +230,8 @@ fn queued_operations_on_slices_end_once_with_their_slices() {
 fn messages_in_slices_wait_their_turn_in_order() {
     // Nothing goes out before the peers are connected, and few messages may be unexpected.
     let config = config().unexpected_bytes(64 << 10).unexpected_messages(20);
-    let (a, b) = (Worker::new(config.clone()).unwrap(), Worker::new(config).unwrap());
+    let a = Worker::new(config.clone()).unwrap();
+    let b = Worker::new(config).unwrap();
     let to_b = a.connect(&b.address()).unwrap();
     let to_a = b.connect(&a.address()).unwrap();
     let size = |i: usize| [3, 700, 0, 30_000][i % 4];
@@ -334,7 +340,8 @@ fn a_peer_that_dies_leaves_the_slices_to_their_owner() {
         let p = pair();
         let given = cut(&bytes(size), &cuts(size)[1]);
         let inbox = room(&cuts(size)[3]);
-        let (from, into) = (places(&given), places(&inbox));
+        let from = places(&given);
+        let into = places(&inbox);
         let Pair { a, b, to_b, .. } = p;
         let receive = a.recv(Match::tag(1).from(to_b), Buffer::from_slices(inbox));
         let send = a.send_sync(to_b, 1, Buffer::from_slices(given));

@@ -45,11 +45,14 @@ fn two_threads_never_take_the_same_message() {
 fn threads_wait_asleep_and_wake_each_other() {
     let wait = WaitPolicy::SLEEP;
     let config = config().wait(wait);
-    let (a, b) = (SharedWorker::new(config.clone()).unwrap(), SharedWorker::new(config).unwrap());
-    let (to_b, to_a) = (a.connect(&b.address()).unwrap(), b.connect(&a.address()).unwrap());
+    let a = SharedWorker::new(config.clone()).unwrap();
+    let b = SharedWorker::new(config).unwrap();
+    let to_b = a.connect(&b.address()).unwrap();
+    let to_a = b.connect(&a.address()).unwrap();
     std::thread::scope(|threads| {
         for t in 0..3u64 {
-            let (a, b) = (a.clone(), b.clone());
+            let a = a.clone();
+            let b = b.clone();
             threads.spawn(move || {
                 for i in 0..300u64 {
                     let receive = a.recv(Match::tag(100 + t), vec![0; 8]);

@@ -41,7 +41,8 @@ impl Bystander {
 
     /// Sees that they still answer.
     pub fn ask(&mut self, worker: &Worker) {
-        let (kind, number) = (Kind::Mixed, self.rounds);
+        let kind = Kind::Mixed;
+        let number = self.rounds;
         for peer in self.peers.iter().copied() {
             let answer = worker.recv(Match::tag(kind.tag()).from(peer), vec![0; 1 << 17]);
             let question = worker.send(peer, kind.tag(), kind.payload(number));

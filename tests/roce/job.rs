@@ -71,7 +71,9 @@ fn run(worker: &Worker, mut streams: Vec<Stream>) {
     while !streams.iter().all(Stream::is_over) {
         streams.iter_mut().for_each(|stream| stream.step(worker).unwrap());
     }
-    streams.into_iter().for_each(|stream| stream.finish(worker).unwrap());
+    for stream in streams {
+        stream.finish(worker).unwrap();
+    }
 }
 
 /// Runs the job. Returns how many receives a NIC has matched, for each rank.

@@ -71,7 +71,8 @@ impl Kind {
 
     /// The number of a message; fails unless every byte is right.
     fn number(self, received: &Received, from: Peer, tag: u64) -> u64 {
-        let (bytes, status) = (received.data(), received.status);
+        let bytes = received.data();
+        let status = received.status;
         assert_eq!((status.source, status.tag.0, status.truncated), (from, tag, false));
         let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         assert!(bytes == self.payload(number), "{self:?}: message {number} has changed on its way");

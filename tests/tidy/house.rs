@@ -140,8 +140,8 @@ fn picture(arrows: &BTreeSet<(usize, usize)>) -> String {
     );
     for (from, to) in reduced(arrows) {
         let ([x, y], [to_x, to_y]) = (middle(from), middle(to));
-        let (y, dashes) =
-            (y + HEIGHT, if ROOMS[from].is_product { "" } else { r#" stroke-dasharray="4 3""# });
+        let y = y + HEIGHT;
+        let dashes = if ROOMS[from].is_product { "" } else { r#" stroke-dasharray="4 3""# };
         let _ = writeln!(
             svg,
             r##"<line x1="{x}" y1="{y}" x2="{to_x}" y2="{}" stroke="#555"{dashes} marker-end="url(#tip)"/>"##,

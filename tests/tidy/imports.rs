@@ -21,7 +21,9 @@ fn out_of_order(path: &str, text: &str) -> Vec<String> {
     });
     let modules: Vec<&str> = modules.collect();
     let mut found = Vec::new();
-    let (mut last, mut is_apart, mut is_inside) = (None, false, false);
+    let mut last = None;
+    let mut is_apart = false;
+    let mut is_inside = false;
     for (at, line) in text.lines().enumerate() {
         if is_inside {
             is_inside = !line.ends_with(';');

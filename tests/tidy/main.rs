@@ -11,6 +11,7 @@ mod modules;
 mod pages;
 mod prose;
 mod settings;
+mod shapes;
 mod tokens;
 mod type_names;
 

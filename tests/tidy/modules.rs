@@ -107,7 +107,8 @@ impl Modules {
             ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
         let is = |i: usize, token: &str| tokens.get(i).is_some_and(|t| t == token);
         let is_name = |i: usize| tokens.get(i).is_some_and(|t| t.starts_with(is_name_start));
-        let (mut i, mut depth) = (0, 0_u32);
+        let mut i = 0;
+        let mut depth = 0_u32;
         let mut is_public = false;
         while i < tokens.len() {
             let token = tokens[i].as_str();
@@ -197,7 +198,8 @@ impl Modules {
                 };
                 let on_the_way = seen.into_iter().filter(|(module, name)| has(*module, name));
                 for (other, name) in on_the_way.chain([(defining, name)]) {
-                    let (from, to) = (&module.file, &self.all[other].file);
+                    let from = &module.file;
+                    let to = &self.all[other].file;
                     if from != to && ![from, to].iter().any(|file| self.faces.contains(*file)) {
                         found.insert(Import { from: from.clone(), to: to.clone(), name });
                     }

@@ -47,8 +47,11 @@ fn the_table_of_verbs_is_the_one_in_the_source() {
     let row = |setting: &tagmatch::verbs::Setting| {
         let unit = Some(setting.unit).filter(|unit| !unit.is_empty());
         let values = [Some(setting.range), unit].into_iter().flatten().collect::<Vec<_>>();
-        let (variable, name, default) = (setting.variable, setting.name, setting.default);
-        let (values, meaning) = (values.join(": "), setting.meaning);
+        let variable = setting.variable;
+        let name = setting.name;
+        let default = setting.default;
+        let values = values.join(": ");
+        let meaning = setting.meaning;
         format!("| `{variable}` | `{name}` | {values} | {default} | {meaning} |\n")
     };
     let table: String = tagmatch::verbs::SETTINGS.iter().map(row).collect();

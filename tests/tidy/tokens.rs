@@ -6,7 +6,7 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
     without_tests(&all_tokens(text))
 }
 
-fn all_tokens(text: &str) -> Vec<String> {
+pub(crate) fn all_tokens(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
     let starts = |i: usize, word: &str| word.chars().enumerate().all(|(k, c)| at(i + k) == c);

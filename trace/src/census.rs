@@ -160,7 +160,8 @@ impl Census {
     pub fn new(trace: &Trace) -> Self {
         let mut operations = OperationCounts::default();
         let mut patterns = PatternCounts::default();
-        let (mut envelopes, mut classes) = (HashSet::new(), HashSet::new());
+        let mut envelopes = HashSet::new();
+        let mut classes = HashSet::new();
         let fields = Fields::of(trace);
         for op in &trace.ops {
             if let Some(pattern) = pattern_of(op) {
@@ -182,7 +183,8 @@ impl Census {
             };
             *count += 1;
         }
-        let (mask_classes, envelopes) = (classes.len(), envelopes.len());
+        let mask_classes = classes.len();
+        let envelopes = envelopes.len();
         Self { operations, patterns, mask_classes, envelopes }
     }
 }

@@ -21,7 +21,8 @@ pub fn check(trace: &Trace) {
         results.push(result);
         Ok::<(), Infallible>(())
     });
-    let (mut depths, mut walks) = (DepthCounter::new(trace), WalkCounter::new(trace));
+    let mut depths = DepthCounter::new(trace);
+    let mut walks = WalkCounter::new(trace);
     let mut wanted = results.into_iter();
     let Ok(pass) = run(trace, IndexedLists::default(), u64::MAX, |op, result| {
         assert_eq!(Some(result), wanted.next(), "the plain lists' result is on the right");

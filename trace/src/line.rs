@@ -18,7 +18,8 @@ const FIELDS_MAX: usize = 6;
 /// Parses a line without its end. `None` if it is blank or a comment.
 pub(super) fn parse(line: &[u8], ids: &mut Ids) -> Result<Option<TraceOp>, Box<Mistake>> {
     let mut fields = [&line[..0]; FIELDS_MAX];
-    let (mut count, mut at) = (0, 0);
+    let mut count = 0;
+    let mut at = 0;
     // One pass over the bytes, since a trace may have millions of lines.
     while let Some(&byte) = line.get(at) {
         if is_blank(byte) {
@@ -53,12 +54,16 @@ fn operation(fields: Fields<'_>, ids: &mut Ids) -> Result<TraceOp, Box<Mistake>>
     Ok(match fields.fields[0] {
         b"msg" => {
             let f = fields.shaped(6, "msg ID CTX SRC TAG LEN")?;
-            let (tag, id, len) = (f.tag(2)?, f.id(1)?, f.len(5)?);
+            let tag = f.tag(2)?;
+            let id = f.id(1)?;
+            let len = f.len(5)?;
             TraceOp::Msg { id: ids.define(id, IdKind::Message, len)?, tag, source: SOURCE }
         }
         b"recv" => {
             let f = fields.shaped(6, "recv ID CTX SRC|* TAG|* LEN")?;
-            let (id, pattern, len) = (f.id(1)?, f.pattern(2)?, f.len(5)?);
+            let id = f.id(1)?;
+            let pattern = f.pattern(2)?;
+            let len = f.len(5)?;
             TraceOp::Recv { id: ids.define(id, IdKind::Receive, len)?, pattern, is_sole: false }
         }
         b"cancel" => {
@@ -71,12 +76,14 @@ fn operation(fields: Fields<'_>, ids: &mut Ids) -> Result<TraceOp, Box<Mistake>>
         }
         b"mprobe" => {
             let f = fields.shaped(5, "mprobe ID CTX SRC|* TAG|*")?;
-            let (id, pattern) = (f.id(1)?, f.pattern(2)?);
+            let id = f.id(1)?;
+            let pattern = f.pattern(2)?;
             TraceOp::Mprobe { id: ids.define(id, IdKind::Mprobe, 0)?, pattern }
         }
         b"mrecv" => {
             let f = fields.shaped(3, "mrecv MPROBE_ID LEN")?;
-            let (id, len) = (f.id(1)?, f.len(2)?);
+            let id = f.id(1)?;
+            let len = f.len(2)?;
             TraceOp::Mrecv { mprobe: ids.refer(id, IdKind::Mprobe)?, len }
         }
         b"mcancel" => {
@@ -152,7 +159,9 @@ impl Fields<'_> {
             b"*" => Ok(None),
             _ => self.number(at, name, LABEL_MAX, "`*` or ").map(Some),
         };
-        let (ctx, src, tag) = (self.ctx(at)?, or_any(at + 1, "source")?, or_any(at + 2, "tag")?);
+        let ctx = self.ctx(at)?;
+        let src = or_any(at + 1, "source")?;
+        let tag = or_any(at + 2, "tag")?;
         Ok(TagLayout::MPI.pattern(ctx, src, tag).expect("all were checked against their width"))
     }
 
@@ -164,7 +173,8 @@ impl Fields<'_> {
         or_any: &'static str,
     ) -> Result<u64, Box<Mistake>> {
         decimal(self.fields[at]).filter(|value| *value <= max).ok_or_else(|| {
-            let (found, usage) = (quoted(self.fields[at]), self.usage);
+            let found = quoted(self.fields[at]);
+            let usage = self.usage;
             Box::new(Mistake::Number { found, name, field: at + 1, usage, or_any, max })
         })
     }

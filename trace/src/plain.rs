@@ -71,7 +71,8 @@ impl<K> PlainQueue<K> {
     /// Walks to the first node that is `wanted`; gives the node before it, too.
     #[inline]
     fn search(&mut self, wanted: impl Fn(u32, &Node<K>) -> bool) -> Option<(u32, u32)> {
-        let (mut before, mut at) = (END, self.head);
+        let mut before = END;
+        let mut at = self.head;
         while let Some(node) = self.nodes.get(at as usize) {
             self.entries_walked += 1;
             if wanted(at, node) {
@@ -85,7 +86,8 @@ impl<K> PlainQueue<K> {
     #[inline]
     fn unlink(&mut self, before: u32, at: u32) -> Option<Id> {
         let node = &mut self.nodes[at as usize];
-        let (id, next) = (node.id.take(), node.next);
+        let id = node.id.take();
+        let next = node.next;
         match self.nodes.get_mut(before as usize) {
             Some(before) => before.next = next,
             None => self.head = next,
@@ -174,7 +176,8 @@ mod tests {
     fn a_queue_keeps_its_order_whichever_entry_leaves() {
         let mut queue = PlainQueue::default();
         let left = |queue: &PlainQueue<u32>| {
-            let (mut at, mut ids) = (queue.head, Vec::new());
+            let mut at = queue.head;
+            let mut ids = Vec::new();
             while let Some(node) = queue.nodes.get(at as usize) {
                 ids.push(node.id.unwrap().0);
                 at = node.next;

@@ -37,7 +37,8 @@ impl Positions {
 
     /// The position of an entry, from 1 on: how many entries a walk from the front looks at.
     pub(crate) fn position(&self, id: Id) -> u64 {
-        let (mut at, mut position) = (id.index() + 1, 0);
+        let mut at = id.index() + 1;
+        let mut position = 0;
         while at > 0 {
             position += u64::from(self.tree[at]);
             at -= at & at.wrapping_neg();
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn positions_are_those_in_a_list() {
-        let (mut positions, mut list) = (Positions::new(100), Vec::new());
+        let mut positions = Positions::new(100);
+        let mut list = Vec::new();
         for id in 0..100 {
             positions.add(Id(id));
             list.push(id);

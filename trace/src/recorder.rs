@@ -184,7 +184,8 @@ impl Recorder {
     /// The slot of a pattern and the length of a buffer.
     #[inline]
     fn pattern(&mut self, pattern: &Pattern, length: u64, is_sole: bool) -> u64 {
-        let (tag, mask) = (pattern.tag().0, pattern.mask().0);
+        let tag = pattern.tag().0;
+        let mask = pattern.mask().0;
         let mut first = if mask == u64::MAX { 0 } else { flag::MASKED };
         if let Some(source) = pattern.source() {
             first |= u64::from(source.0) << 32 | flag::SOURCE;

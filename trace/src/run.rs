@@ -50,7 +50,8 @@ pub fn run<M: Matcher, E>(
     let lens = &trace.lens;
     let mut runner = Runner { lens, lists, handles: vec![None; ids], held: vec![None; ids] };
     let mut results = Vec::with_capacity(CHUNK);
-    let (mut took, mut ops) = (Duration::ZERO, 0);
+    let mut took = Duration::ZERO;
+    let mut ops = 0;
     for chunk in trace.ops.chunks(CHUNK) {
         results.clear();
         let start = Instant::now();

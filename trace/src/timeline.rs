@@ -62,7 +62,8 @@ impl Timeline {
         let Some(at) = usize::try_from(at).ok().filter(|&at| at < self.posted_max.len()) else {
             return;
         };
-        let (posted, unexpected) = (posted as u64, unexpected as u64);
+        let posted = posted as u64;
+        let unexpected = unexpected as u64;
         self.posted_max[at] = self.posted_max[at].max(posted);
         self.unexpected_max[at] = self.unexpected_max[at].max(unexpected);
         self.posted.see(posted, self.seen);

@@ -25,7 +25,8 @@ fn whatever_is_damaged_nothing_panics() {
     assert!(whole.len() > 4096 + 2 * 32768, "{} bytes", whole.len());
     assert!(Trace::parse(&whole[..]).unwrap().ops.len() > 7000);
     let mut random = Random::new(1);
-    let (mut refused, mut replayed) = (0, 0);
+    let mut refused = 0;
+    let mut replayed = 0;
     for _ in 0..800 {
         let mut bytes = whole.clone();
         for _ in 0..random.below(4) {
@@ -56,7 +57,8 @@ fn whatever_is_damaged_nothing_panics() {
 #[test]
 fn records_in_any_order_are_refused_or_replayed() {
     let mut random = Random::new(2);
-    let (mut refused, mut replayed) = (0, 0);
+    let mut refused = 0;
+    let mut replayed = 0;
     for _ in 0..1000 {
         let length = 4 * random.index(6);
         let data: Vec<u8> = (0..length).map(|_| random.bits().to_le_bytes()[0]).collect();

@@ -70,8 +70,11 @@ impl Program {
             senders.push((sender, to));
         }
         let random = Random::new(seed);
-        let (posted, held, received) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let (messages, cancelled) = (0, 0);
+        let posted = Vec::new();
+        let held = Vec::new();
+        let received = BTreeMap::new();
+        let messages = 0;
+        let cancelled = 0;
         Self {
             random,
             for_nic,
@@ -188,7 +191,8 @@ fn replayed(trace: &Trace) -> (BTreeMap<u64, usize>, u64, Fidelity) {
         _ => None,
     });
     let receives: BTreeMap<Id, u64> = receives.zip(0..).collect();
-    let (mut received, mut cancelled) = (BTreeMap::new(), 0);
+    let mut received = BTreeMap::new();
+    let mut cancelled = 0;
     let mut fidelity = FidelityCounter::new(trace);
     run(trace, IndexedLists::default(), u64::MAX, |op, result| {
         fidelity.see(op, result);

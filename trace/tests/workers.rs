@@ -110,7 +110,8 @@ fn random_traces_agree_whatever_the_nic_does() {
 fn many_random_traces_agree() {
     let traces = std::env::var("TRACES").map_or(10_000, |traces| traces.parse().unwrap());
     let first = std::env::var("FIRST_SEED").map_or(0, |seed| seed.parse().unwrap());
-    let (start, mut sum) = (Instant::now(), Sum::default());
+    let start = Instant::now();
+    let mut sum = Sum::default();
     for seed in first..first + traces {
         agree(seed, &mut sum);
     }

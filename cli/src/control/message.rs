@@ -42,7 +42,8 @@ impl Hello {
         if self.tagperf == other.tagperf {
             return Ok(());
         }
-        let (ours, theirs) = (&self.version, one_line(&other.version));
+        let ours = &self.version;
+        let theirs = one_line(&other.version);
         Err(format!("tagperf {theirs} is there, {ours} here; the same on both would be right"))
     }
 }

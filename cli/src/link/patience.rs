@@ -42,7 +42,8 @@ impl Patience {
 
     /// Ends waits with [`LinkError::Stuck`] after `longest`.
     pub(super) fn set_limit(&mut self, longest: Duration) {
-        let (begun, since_ms) = (Instant::now(), AtomicU64::new(0));
+        let begun = Instant::now();
+        let since_ms = AtomicU64::new(0);
         self.limit = Some(WaitLimit { longest, begun, since_ms });
     }
 

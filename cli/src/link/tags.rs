@@ -62,7 +62,8 @@ impl TagScheme {
     }
 
     fn moved(&self, tag: u64) -> Tag {
-        let (kind, number) = (tag >> KIND_SHIFT, tag & ((1 << KIND_SHIFT) - 1));
+        let kind = tag >> KIND_SHIFT;
+        let number = tag & ((1 << KIND_SHIFT) - 1);
         debug_assert_eq!(number & !self.layout.tag_mask().0, 0, "a number that doesn't fit");
         Tag(kind << self.layout.context_mask().0.trailing_zeros() | number)
     }

@@ -216,7 +216,8 @@ impl<A: Access> UnderWay<A> for Queue {
             for end in ends.drain(..) {
                 // Peer events are off.
                 let End::Operation { context, result, buffer } = end else { continue };
-                let (number, length) = (number(context), result.map_err(LinkError::from)?.length);
+                let number = number(context);
+                let length = result.map_err(LinkError::from)?.length;
                 if context & SEND == SEND {
                     self.note_sent(number, buffer);
                 } else {
@@ -270,7 +271,8 @@ mod tests {
     /// Messages of which each tells its number, longer than what is sent at once. Their sends wait
     /// until the receives are posted.
     fn all_end<U: UnderWay<Local>>(sends_first: bool) {
-        let (shm, needs) = (DeviceArg::Shm, WorkerNeeds::default());
+        let shm = DeviceArg::Shm;
+        let needs = WorkerNeeds::default();
         let link = Unlinked::new(&shm, needs, HwTagsArg::Off).unwrap().oneself();
         let mut under_way = U::default();
         let mut outgoing: Vec<_> =

@@ -109,7 +109,8 @@ impl Drain {
         n: usize,
         at: usize,
     ) -> Receiving<A> {
-        let (tag, buffer) = (self.tag(n), std::mem::take(&mut self.buffers[n]));
+        let tag = self.tag(n);
+        let buffer = std::mem::take(&mut self.buffers[n]);
         participant.link.receive_from(takes_any(participant.case, at as u64), tag, buffer)
     }
 
@@ -169,7 +170,8 @@ fn finish<A: RunThreads>(
     request: Receiving<A>,
 ) -> Result<Buffer, MeasureError> {
     let received = participant.finish(request)?;
-    let (found, wanted) = (received.status.length as u64, participant.case.size);
+    let found = received.status.length as u64;
+    let wanted = participant.case.size;
     if found != wanted {
         return Err(MeasureError::Length { found, wanted });
     }

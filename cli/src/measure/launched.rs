@@ -94,7 +94,8 @@ fn listen(is_here: bool) -> io::Result<(TcpListener, String)> {
 fn connect(said: &[u8], secret: &Secret, time: Duration) -> Result<TcpStream, Failure> {
     let said = String::from_utf8_lossy(said).into_owned();
     let places: Vec<SocketAddr> = said.split(' ').filter_map(|place| place.parse().ok()).collect();
-    let (begin, mut why) = (Instant::now(), String::from("it has no address"));
+    let begin = Instant::now();
+    let mut why = String::from("it has no address");
     loop {
         for place in &places {
             match connect_to(place, secret) {

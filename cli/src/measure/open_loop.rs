@@ -100,11 +100,14 @@ impl PlannedSender {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut schedule = Schedule::new(participant.case);
         let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());
-        let (mut sent, mut late_max_ns, mut interrupted) = (0u64, 0, false);
+        let mut sent = 0u64;
+        let mut late_max_ns = 0;
+        let mut interrupted = false;
         let base_ns = clock_ns();
         participant.begin(Batch { messages: 1, counts, base_ns })?;
         let (start, offset) = start_after(base_ns, clock_ns())?;
-        let (mut now, mut ticked) = (start, start);
+        let mut now = start;
+        let mut ticked = start;
         let mut last_planned = start;
         while sent < iters {
             let buffer = match self.free.pop() {
@@ -160,7 +163,8 @@ impl PlannedSender {
         }
         self.done += sent;
         let samples = receive_samples(participant, sent)?;
-        let (planned_ns, took_ns) = (last_planned - start, now.saturating_sub(start));
+        let planned_ns = last_planned - start;
+        let took_ns = now.saturating_sub(start);
         let pace = planned_rate(participant.case, sent, planned_ns, took_ns, late_max_ns);
         let took = Duration::from_nanos(took_ns);
         Ok(PlannedResult { sent, took, samples, pace, interrupted })
@@ -245,7 +249,9 @@ impl<A: RunThreads> PlannedReceiver<A> {
         let mut schedule = Schedule::new(participant.case);
         let mut samples = Samples::default();
         let mut recent_ns: Vec<u64> = Vec::with_capacity(RECENT_MAX);
-        let (mut start, mut came, mut polls) = (None, 0u64, 0u32);
+        let mut start = None;
+        let mut came = 0u64;
+        let mut polls = 0u32;
         let mut sent: Option<u32> = None;
         participant.go(batch)?;
         #[expect(clippy::cast_possible_truncation, reason = "compared in 32 bits")]
@@ -275,7 +281,8 @@ impl<A: RunThreads> PlannedReceiver<A> {
             if recent_ns.len() == RECENT_MAX {
                 recent_ns.drain(..).for_each(|ns| samples.record_one_way(ns));
             }
-            let (found, wanted) = (received.status.length as u64, participant.case.size);
+            let found = received.status.length as u64;
+            let wanted = participant.case.size;
             if found != wanted {
                 return Err(MeasureError::Length { found, wanted });
             }
@@ -288,7 +295,9 @@ impl<A: RunThreads> PlannedReceiver<A> {
         // The last message is received after the matches are counted: it is not a measured one.
         participant.end_batch(batch);
         self.done += came;
-        recent_ns.into_iter().for_each(|ns| samples.record_one_way(ns));
+        for ns in recent_ns {
+            samples.record_one_way(ns);
+        }
         for receiving in self.posted.drain(..) {
             // A message beyond the announced number is an error.
             let buffer = participant.link.take_back(receiving)?.ok_or(MeasureError::Token)?;

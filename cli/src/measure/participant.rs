@@ -96,7 +96,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         };
         for n in 0..self.case.posted_depth {
             pause(n)?;
-            let (any, tag) = (takes_any(self.case, n), POSTED_FILLER | n);
+            let any = takes_any(self.case, n);
+            let tag = POSTED_FILLER | n;
             self.fillers.push(self.link.receive_from(any, tag, Buffer::default()));
         }
         let mut sends = Vec::new();
@@ -126,7 +127,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
 
     /// Waits until all fillers of the other side are here.
     fn await_fillers(&self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
-        let (wanted, mut going) = (self.case.unexpected_depth, true);
+        let wanted = self.case.unexpected_depth;
+        let mut going = true;
         let waited = self.link.progress_until(SETUP_TIME, |link| {
             going = go_on();
             !going || link.are_waiting(wanted, UNEXPECTED_FILLER | wanted.saturating_sub(1))

@@ -341,7 +341,8 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ends = [&ours, &theirs].map(|end| end.try_clone().unwrap());
         let channel = |end: UnixStream| Control::new(end.try_clone().unwrap(), end, || ()).unwrap();
-        let (mut control, session) = (channel(ours), ClientSession::default());
+        let mut control = channel(ours);
+        let session = ClientSession::default();
         std::thread::scope(|scope| {
             let [our_end, their_end] = &ends;
             scope.spawn(move || {

@@ -102,7 +102,8 @@ impl Plan {
                 args.wildcard
             )));
         }
-        let (has_rate, is_lat) = (args.rate.is_some(), test == Test::Lat);
+        let has_rate = args.rate.is_some();
+        let is_lat = test == Test::Lat;
         let refused = if has_rate && !is_lat {
             "--rate: it plans what lat measures; tagperf lat --rate"
         } else if args.window.is_some() && is_lat && !has_rate {
@@ -217,7 +218,8 @@ impl Plan {
     /// Checks all bounds now, so that a large size is not refused after a minute of smaller ones.
     fn checked(self) -> Result<Self, Failure> {
         if self.common.report.histogram && !matches!(self.test, Test::Lat | Test::Depth) {
-            let (name, right) = (self.test.name(), "lat, or depth without --drain,");
+            let name = self.test.name();
+            let right = "lat, or depth without --drain,";
             return Err(usage(&format!(
                 "--histogram: {name} measures no single messages; {right}"
             )));

@@ -62,8 +62,10 @@ fn drained(case: &Case, measured: &Measured) -> Option<Drained> {
         return None;
     };
     let mean = measured.took.as_secs_f64() * 1e9 / measured.iters.max(1) as f64;
-    let (min, max) = (tenths(rounds.least_ns), tenths(rounds.most_ns));
+    let min = tenths(rounds.least_ns);
+    let max = tenths(rounds.most_ns);
     let ns_per_message = PerMessage { min, mean: tenths(mean), max };
-    let (queue, order) = (name(&queue), name(&order));
+    let queue = name(&queue);
+    let order = name(&order);
     Some(Drained { queue, order, seed, rounds: rounds.count, ns_per_message })
 }

@@ -176,12 +176,14 @@ impl TestRunner {
         let device = self.device.device.to_string();
         let document = Document::new(plan.test.name(), device, self.config(plan), validated);
         report.begin(&self.block(plan), plan.table(), document, self.device.nic.as_deref())?;
-        let (cases, limits) = (plan.cases(), plan.effort.limits());
+        let cases = plan.cases();
+        let limits = plan.effort.limits();
         let posted_max = self.device.receives_max.map(|most| (most - most.min(APART)) as u64);
         let mut is_cut = false;
         let wanted = cases.len();
         let mut progress = Progress::new(wanted, plan.common.report.json_stream);
-        let (interrupt, mut looked) = (self.interrupt.clone(), Instant::now());
+        let interrupt = self.interrupt.clone();
+        let mut looked = Instant::now();
         let mut complete = true;
         for (at, mut case) in cases.into_iter().enumerate() {
             if posted_max.is_some_and(|most| case.posted_depth > most) {

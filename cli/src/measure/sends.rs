@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_send_that_fails_ends_the_wait_for_its_answer_with_its_reason() {
-        let (link, broken) = (unlinked().oneself(), broken());
+        let link = unlinked().oneself();
+        let broken = broken();
         let mut send = SingleSend::UnderWay(broken.send(TAG, Buffer::zeroed(8)));
         let answer = link.receive(TAG, Buffer::zeroed(8));
         let error = link.finish_beside(answer, || send.look()).map(drop).unwrap_err();
@@ -117,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_send_that_fails_ends_the_wait_for_earlier_ones_with_its_reason() {
-        let (link, broken) = (unlinked().oneself(), broken());
+        let link = unlinked().oneself();
+        let broken = broken();
         let mut sends = Sends::default();
         // Nobody receives it, and it is too long to be sent at once.
         sends.push(0, link.send(TAG, Buffer::zeroed(1 << 20)));

@@ -118,7 +118,8 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
         variable = format!("{name}={value} ");
     }
     say(&mut std::io::stdout(), &format!("next: {variable}{next}"));
-    let (entrance, turns) = (Arc::new(Entrance::default()), Arc::new(ClientQueue::default()));
+    let entrance = Arc::new(Entrance::default());
+    let turns = Arc::new(ClientQueue::default());
     loop {
         let (stream, client) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -130,8 +131,11 @@ pub(crate) fn command(args: &args::Serve) -> Result<(), Failure> {
         };
         let stream = Arc::new(stream);
         entrance.enter(client.ip(), &stream);
-        let (line, args, secret) = (Arc::clone(&turns), args.clone(), secret.clone());
-        let (at, theirs) = (Arc::clone(&entrance), Arc::clone(&stream));
+        let line = Arc::clone(&turns);
+        let args = args.clone();
+        let secret = secret.clone();
+        let at = Arc::clone(&entrance);
+        let theirs = Arc::clone(&stream);
         let turn = move || {
             if let Some(stream) = let_in(theirs, client, &secret, &at) {
                 take_turn(stream, client, &args, &line);

@@ -152,7 +152,9 @@ impl<A: Access> ThreadPart<A> {
 
     /// Writes the payloads of the batch.
     fn fill(&mut self, batch: Batch) {
-        let (done, thread, direction) = (self.done, self.number, self.role.outgoing());
+        let done = self.done;
+        let thread = self.number;
+        let direction = self.role.outgoing();
         if let Some(single) = &mut self.single {
             let clones = self.case.window.min(batch.messages);
             self.outgoing.clear();

@@ -39,7 +39,8 @@ impl RunThreads for Shared {
         if let [part] = parts {
             return Ok(vec![work(part, link)?]);
         }
-        let (count, gate) = (parts.len(), AtomicUsize::new(0));
+        let count = parts.len();
+        let gate = AtomicUsize::new(0);
         // Starting a thread takes long compared with a measured interval, so all threads wait for
         // the last.
         let enter = || {
@@ -52,7 +53,9 @@ impl RunThreads for Shared {
                 }
             }
         };
-        let (work, enter, gate) = (&work, &enter, &gate);
+        let work = &work;
+        let enter = &enter;
+        let gate = &gate;
         let mut results: Vec<Result<Span, _>> = std::thread::scope(|scope| {
             let run = |part| move || if enter() { work(part, link) } else { Err(no_thread("")) };
             let spawn = |part| {

@@ -37,7 +37,9 @@ fn windows<A: Access, U: UnderWay<A>>(
     count: usize,
 ) -> Ran {
     let under_way = std::mem::take(U::of(&mut part.operations));
-    let (traffic, role, window) = (part.case.traffic, part.role, part.window().min(count));
+    let traffic = part.case.traffic;
+    let role = part.role;
+    let window = part.window().min(count);
     let mut windows = Windows { part, link, under_way, count, window, here: 0 };
     let span = match (traffic, role) {
         (Traffic::Both, _) => windows.both(),
@@ -144,7 +146,9 @@ impl<A: Access, U: UnderWay<A>> Windows<'_, A, U> {
     /// Receives windows of messages as the other side. A window of receives is always posted, also
     /// while one window follows another.
     fn stream_in(&mut self) -> Ran {
-        let (link, window, count) = (self.link, self.window, self.count);
+        let link = self.link;
+        let window = self.window;
+        let count = self.count;
         let answer = self.part.answer_tag();
         let start = Instant::now();
         self.take_in(count, |under_way, here| {

@@ -23,7 +23,9 @@ use crate::{args, files, plot};
 
 /// Runs `tagperf replay`.
 pub(crate) fn command(args: &args::Replay) -> Result<(), Failure> {
-    let (matches, json, chart) = (args.matches.as_ref(), args.json.as_ref(), args.plot.as_ref());
+    let matches = args.matches.as_ref();
+    let json = args.json.as_ref();
+    let chart = args.plot.as_ref();
     let outputs = [("--matches", matches), ("--json", json), ("--plot", chart)];
     let inputs: Vec<_> = args.traces.iter().map(|path| ("the trace", path.as_path())).collect();
     files::check_distinct(&inputs, &outputs)?;
@@ -92,7 +94,8 @@ fn replay(
         }
     };
     let mut agreement = by_nic.as_ref().map(|(run, _)| Agreement::new(run));
-    let (mut counter, mut walks) = (DepthCounter::new(trace), WalkCounter::new(trace));
+    let mut counter = DepthCounter::new(trace);
+    let mut walks = WalkCounter::new(trace);
     let mut fidelity = FidelityCounter::new(trace);
     let see = |op: &TraceOp, result: Option<OpResult>| {
         counter.see(op, result);

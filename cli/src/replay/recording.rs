@@ -28,7 +28,8 @@ impl Recording {
             Stop::Full => "the trace had the greatest length that it was to have",
             Stop::NoSpace => "there was no space for the trace",
         });
-        let (about, repeated_probes) = (trace.about.clone(), trace.repeated_probes);
+        let about = trace.about.clone();
+        let repeated_probes = trace.repeated_probes;
         Self { about, recorded, repeated_probes, stopped }
     }
 

@@ -37,7 +37,8 @@ impl ReplayReport {
         nic: Option<NicReport>,
         recording: Recording,
     ) -> Self {
-        let (header, verdict) = (Header::new("replay"), TraceVerdict::new(&facts));
+        let header = Header::new("replay");
+        let verdict = TraceVerdict::new(&facts);
         Self { header, trace, facts, verdict, nic, recording }
     }
 

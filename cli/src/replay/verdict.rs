@@ -31,7 +31,8 @@ pub(super) struct TraceVerdict {
 
 impl TraceVerdict {
     pub(super) fn new(facts: &TraceFacts) -> Self {
-        let (verdict, deepest) = (facts.verdict(), facts.deepest());
+        let verdict = facts.verdict();
+        let deepest = facts.deepest();
         Self { verdict, deepest, dominant: facts.dominant(), advice: facts.advice() }
     }
 }
@@ -41,10 +42,8 @@ impl TraceFacts {
         if self.operations.total() == 0 {
             return "nothing to match".into();
         }
-        let (walked, deep) = (
-            self.plain_walks.entries_per_search(),
-            self.posted_depth.p99.max(self.unexpected_depth.p99),
-        );
+        let walked = self.plain_walks.entries_per_search();
+        let deep = self.posted_depth.p99.max(self.unexpected_depth.p99);
         let entries = format!("{} entries a search", show_entries(walked));
         if walked > MANY {
             format!("depth costs: a plain list walks {entries}; an index is needed")
@@ -142,7 +141,8 @@ impl TraceFacts {
         let receives = self.unexpected_depth.searches - self.probes;
         let cancels = self.matches.cancelled;
         let walks = &self.plain_walks;
-        let (posted, unexpected) = (self.posted_peak.depth, self.unexpected_peak.depth);
+        let posted = self.posted_peak.depth;
+        let unexpected = self.unexpected_peak.depth;
         let mut causes = [
             (
                 (walks.entries_by_messages, messages),

@@ -205,7 +205,8 @@ impl Case {
             }
         }
         if self.memory_bytes() > MEMORY_MAX {
-            let (want, most) = (show_size(self.memory_bytes()), show_size(MEMORY_MAX));
+            let want = show_size(self.memory_bytes());
+            let most = show_size(MEMORY_MAX);
             let right = "a smaller --window or --sizes would be right";
             return Err(format!("{want} of buffers, {most} is the most; {right}"));
         }

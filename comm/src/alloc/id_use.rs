@@ -143,7 +143,9 @@ mod tests {
             assert_eq!(used.send_to(ProcessId(process)), is_new, "{process}");
         }
         assert_eq!(used.sent_to().collect::<Vec<_>>(), [3, 64, 200].map(ProcessId));
-        [3, 5, 3, 200, 900].into_iter().for_each(|from| used.close_from(ProcessId(from)));
+        for from in [3, 5, 3, 200, 900] {
+            used.close_from(ProcessId(from));
+        }
         assert_eq!(used.closed_by(), 2);
     }
 }

@@ -200,7 +200,8 @@ impl Allocation {
         if let Some(Senders { creation, .. }) = self.senders {
             self.allocator.shared().resting.enter_creation(creation);
         }
-        let (senders, used) = (self.senders.iter().cloned().collect(), self.used.clone());
+        let senders = self.senders.iter().cloned().collect();
+        let used = self.used.clone();
         OwnedId { id, allocator: self.allocator.clone(), senders, used, is_traced: true }
     }
 }

@@ -158,7 +158,8 @@ impl RestState {
 
     /// This process's part of the sum of a round of these processes, and the ids that it is about.
     pub(crate) fn sum(&mut self, over: &Arc<Group>) -> (u64, Vec<u32>) {
-        let (mut sum, mut summed) = (0u64, Vec::new());
+        let mut sum = 0u64;
+        let mut summed = Vec::new();
         for (prefix, used) in self.closed() {
             if let Some(term) = used.term(over) {
                 sum = sum.wrapping_add(term);
@@ -212,7 +213,9 @@ impl RestState {
             })
             .collect();
         if self.fresh as usize + others.len() >= SWEEP_AT as usize {
-            others.into_iter().for_each(|prefix| self.stray(prefix));
+            for prefix in others {
+                self.stray(prefix);
+            }
             self.asks = true;
         }
     }

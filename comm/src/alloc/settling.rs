@@ -95,7 +95,8 @@ impl ClosedUse {
         let others = u64::from(group.size()) - 1;
         let share =
             if is_first { others.wrapping_neg().wrapping_mul(of_member) } else { of_member };
-        let (group, overs) = (Arc::clone(group), Vec::new());
+        let group = Arc::clone(group);
+        let overs = Vec::new();
         ClosedUse { name, group, weight, share, sent, received, in_vain: 0, overs }
     }
 
@@ -160,7 +161,8 @@ mod tests {
 
     /// The parts of three members in the sum, of which each has sent to the next one.
     fn terms(received: [u32; 3]) -> [u64; 3] {
-        let (members, over) = (group(2..5), group(0..6));
+        let members = group(2..5);
+        let over = group(0..6);
         let weights = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
         let mut first = true;
         received.map(|received| {

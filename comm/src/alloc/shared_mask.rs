@@ -227,7 +227,8 @@ impl SharedMask {
             if ignored {
                 return Ok(Progress::Done(None));
             }
-            let (word, bit) = ((prefix / u32::BITS) as usize, 1 << (prefix % u32::BITS));
+            let word = (prefix / u32::BITS) as usize;
+            let bit = 1 << (prefix % u32::BITS);
             let offered = held.is_some_and(|words| words[word] & bit != 0);
             let id = self.free.take(prefix).filter(|_| offered).ok_or(Error::NotOffered)?;
             return Ok(Progress::Done(Some(id)));

@@ -181,7 +181,8 @@ impl<N: Net> Comm<N> {
         let channel = self.outside(0);
         let shared = layer::takes(self, &call);
         let op = call.op.clone();
-        let (coll, length) = (call.coll, call.data.len());
+        let coll = call.coll;
+        let length = call.data.len();
         let plan = algorithms::plan_of(&channel, call, &self.driver().settings.algorithms)?;
         log::trace!(
             "{coll:?} of {length} bytes in context {:#x}: {} by {} steps",

@@ -63,7 +63,9 @@ impl<T: Send + Sync + 'static> Keyval<T> {
             Ok(copied.flatten().map(|copied| Arc::new(copied) as Value))
         });
         let delete = Box::new(move |info: &CommInfo, value: &Value| {
-            value.downcast_ref().into_iter().for_each(|value| delete(info, value));
+            if let Some(value) = value.downcast_ref() {
+                delete(info, value);
+            }
         });
         Keyval { callbacks: Arc::new(Callbacks { copy, delete }), values: PhantomData }
     }

@@ -56,7 +56,8 @@ impl<N: Net> Comm<N> {
         from: impl Into<Source>,
         tag: impl Into<TagChoice>,
     ) -> Result<Status, Error> {
-        let (from, tag) = (from.into(), tag.into());
+        let from = from.into();
+        let tag = tag.into();
         self.until(|| self.probe(from, tag))
     }
 
@@ -69,7 +70,8 @@ impl<N: Net> Comm<N> {
         from: impl Into<Source>,
         tag: impl Into<TagChoice>,
     ) -> Result<Message<N>, Error> {
-        let (from, tag) = (from.into(), tag.into());
+        let from = from.into();
+        let tag = tag.into();
         self.until(|| self.mprobe(from, tag))
     }
 

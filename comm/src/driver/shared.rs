@@ -79,7 +79,8 @@ impl<N: Net> Driver<N> {
         mailboxes: Arc<Mailboxes>,
         settings: Settings,
     ) -> Self {
-        let (sleeper, wait_policy) = (net.sleeper(), net.wait_policy());
+        let sleeper = net.sleeper();
+        let wait_policy = net.wait_policy();
         let state = Mutex::new(DriverState {
             net,
             ft,

@@ -41,7 +41,8 @@ pub(crate) struct Waiting<'a, N: Net> {
 
 impl<'a, N: Net> Waiting<'a, N> {
     pub(crate) fn new(driver: &'a Driver<N>) -> Self {
-        let (left, polled_sleep) = (driver.wait_policy, POLLED_SLEEP[0]);
+        let left = driver.wait_policy;
+        let polled_sleep = POLLED_SLEEP[0];
         Waiting { driver, left, nap: None, polled_sleep }
     }
 

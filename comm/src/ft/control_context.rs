@@ -39,7 +39,8 @@ impl<N: Net> ControlContext<N> {
     pub(super) fn new((free, given): (TagMask, Tag)) -> Self {
         let tag = Tag(free.0 | given.0);
         let pattern = Pattern { tag, mask: free, from: None };
-        let (incoming, sends) = (Incoming::new(), RefCell::default());
+        let incoming = Incoming::new();
+        let sends = RefCell::default();
         ControlContext { tag, pattern, incoming, sends, failure: RefCell::default() }
     }
 

@@ -185,7 +185,8 @@ impl Doubts {
 
     /// The processes that can be asked about another one, beginning behind this one.
     fn others(&self, about: ProcessId) -> impl Iterator<Item = ProcessId> {
-        let (own, size) = (u64::from(self.own.0), u64::from(self.size));
+        let own = u64::from(self.own.0);
+        let size = u64::from(self.size);
         let behind = (1..size).filter_map(move |by| u32::try_from((own + by) % size).ok());
         let is_other = move |process: &ProcessId| *process != about && !self.lost.contains(process);
         behind.map(ProcessId).filter(is_other)
@@ -199,7 +200,8 @@ impl Doubts {
             return;
         }
         let count = |lives| inquiry.said.values().filter(|said| **said == Some(lives)).count();
-        let (yes, no) = (count(true), count(false));
+        let yes = count(true);
+        let no = count(false);
         let next: Vec<ProcessId> = match inquiry.said.len() {
             0 if !inquiry.is_full => self.others(about).take(1).collect(),
             _ if yes > 0 && !inquiry.is_full => {

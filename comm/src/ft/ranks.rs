@@ -46,7 +46,9 @@ impl Ranks {
             return Some(Ranks { size, words: Words::One([next()? & last]) });
         }
         let mut words = (0..count).map(|_| next()).collect::<Option<Vec<_>>>()?;
-        words.last_mut().into_iter().for_each(|word| *word &= last);
+        if let Some(word) = words.last_mut() {
+            *word &= last;
+        }
         Some(Ranks { size, words: Words::Many(words) })
     }
 

@@ -191,7 +191,8 @@ impl RestingIds {
         if std::mem::take(&mut self.must_ask) {
             for (process, asked) in self.find_questions(net) {
                 self.asked += 1;
-                let (number, sweep) = (self.asked, self.sweep);
+                let number = self.asked;
+                let sweep = self.sweep;
                 net.watch(process);
                 context.send(net, process, &Control::Ask { number, asked: asked.clone() });
                 self.questions.insert(process, Question { number, sweep, asked });
@@ -205,7 +206,9 @@ impl RestingIds {
     fn take_freed(&mut self) {
         for FreedId { prefix, senders, used } in self.allocator.with_rest(RestState::take) {
             let freed_in = self.sweep;
-            let (asked, is_open, is_in_use) = (None, used.is_some(), true);
+            let asked = None;
+            let is_open = used.is_some();
+            let is_in_use = true;
             let resting = RestingId { freed_in, senders, used, is_open, asked, is_in_use };
             self.resting.insert(prefix, resting);
         }
@@ -218,7 +221,8 @@ impl RestingIds {
             let is_due = resting.is_open && !resting.is_in_use;
             let Some(used) = resting.used.as_ref().filter(|_| is_due) else { continue };
             resting.is_open = false;
-            let (name, group) = (used.name(), used.group());
+            let name = used.name();
+            let group = used.group();
             let closed = || {
                 let weights = [0, 1].map(|which| digest([name, which]));
                 let is_first = group.process(0) == Some(own);
@@ -260,7 +264,8 @@ impl RestingIds {
 
     /// Collects the ids to ask each process about, and removes senders that are down.
     fn find_questions<N: Net>(&mut self, net: &mut N) -> BTreeMap<ProcessId, Vec<Asked>> {
-        let (sweep, mut found) = (self.sweep, BTreeMap::<_, Vec<_>>::new());
+        let sweep = self.sweep;
+        let mut found = BTreeMap::<_, Vec<_>>::new();
         for (prefix, RestingId { asked: senders, .. }) in &mut self.resting {
             let Some(senders) = senders else { continue };
             senders.retain(|(process, creation), sender| {

@@ -380,7 +380,8 @@ impl<N: Net> Service<N> {
         low: u32,
         flags: u64,
     ) {
-        let (name, of) = ((life.key, number), (&self.context, &self.registry));
+        let name = (life.key, number);
+        let of = (&self.context, &self.registry);
         self.agreements.ensure(net, of, name, &life.group, None);
         self.doubts.ask_about_left();
         self.agreements.vote(net, &self.context, name, (flags, low), &life.acknowledged());
@@ -450,10 +451,14 @@ impl<N: Net> Service<N> {
         let unknown: Vec<_> =
             of_job.into_iter().filter(|process| !self.registry.is_down(*process)).collect();
         if !unknown.is_empty() {
-            unknown.into_iter().for_each(|process| net.watch(process));
+            for process in unknown {
+                net.watch(process);
+            }
             return Err(Unconfirmed);
         }
-        foreign.into_iter().for_each(|process| self.learn(net, process));
+        for process in foreign {
+            self.learn(net, process);
+        }
         self.agreements.receive(net, &self.context, name, from, message);
         Ok(())
     }
@@ -488,7 +493,8 @@ impl<N: Net> Service<N> {
         invitation: Invitation,
         message: AgreeMessage,
     ) {
-        let (members, name) = (Arc::clone(&invitation.members), (key, 0));
+        let members = Arc::clone(&invitation.members);
+        let name = (key, 0);
         let own = members.rank(self.registry.own);
         let (Some(own), Some(_)) = (own, members.rank(from)) else { return };
         if !self.agreements.contains(name) {

@@ -144,7 +144,8 @@ impl Control {
     /// Parses the message of another process; `None` if it is invalid.
     pub(crate) fn parse<N: Directory>(bytes: &[u8], from: ProcessId, net: &mut N) -> Option<Self> {
         let mut rest = bytes;
-        let (code, key) = (take_u32(&mut rest)?, take_key(&mut rest)?);
+        let code = take_u32(&mut rest)?;
+        let key = take_key(&mut rest)?;
         if code == LETTER {
             let from = take_u64(&mut rest)?;
             let body = match key.context {
@@ -186,7 +187,8 @@ impl Control {
             };
             return rest.is_empty().then_some(Control::Doubt(doubt));
         }
-        let (is_named, code) = (code & NAMED != 0, code & !NAMED);
+        let is_named = code & NAMED != 0;
+        let code = code & !NAMED;
         if code == REVOKE {
             let group = take_members(&mut rest, is_named, from, net)?;
             return rest.is_empty().then_some(Control::Revoke { key, group });
@@ -263,7 +265,8 @@ fn take_members<N: Directory>(
     from: ProcessId,
     net: &mut N,
 ) -> Option<Group> {
-    let (size, own) = (take_u32(rest)?, net.own());
+    let size = take_u32(rest)?;
+    let own = net.own();
     let group = if is_named {
         let names: Vec<_> = (0..size).map_while(|_| names::take(rest)).collect();
         let has = |process| net.name(process).is_some_and(|name| names.contains(&name));
@@ -293,14 +296,18 @@ fn put_message(bytes: &mut Vec<u8>, AgreeMessage { ballot, dead, value, .. }: &A
 
 /// Parses the rest of a message of an agreement.
 fn take_message(kind: AgreeKind, mut rest: &[u8]) -> Option<AgreeMessage> {
-    let (ballot, low, size) = (take_u32(&mut rest)?, take_u32(&mut rest)?, take_u32(&mut rest)?);
+    let ballot = take_u32(&mut rest)?;
+    let low = take_u32(&mut rest)?;
+    let size = take_u32(&mut rest)?;
     let flags = take_u64(&mut rest)?;
     let words = size.div_ceil(u64::BITS) as usize;
     if rest.len() != words.checked_mul(4 * 8)? {
         return None;
     }
     let mut set = || Ranks::read(size, || take_u64(&mut rest));
-    let (dead, contributors, acknowledged) = (set()?, set()?, set()?);
+    let dead = set()?;
+    let contributors = set()?;
+    let acknowledged = set()?;
     let value = Value { flags, low, contributors, acknowledged, dead: set()? };
     Some(AgreeMessage { kind, ballot, dead, value })
 }
@@ -316,7 +323,9 @@ fn put_key(bytes: &mut Vec<u8>, Key { context, epoch }: Key) {
 }
 
 fn put_words(bytes: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
-    words.into_iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+    for word in words {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
 }
 
 fn take_key(rest: &mut &[u8]) -> Option<Key> {

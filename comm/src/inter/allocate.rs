@@ -39,7 +39,8 @@ impl AgreedAllocation {
         allocation: Allocation,
         contribution: u64,
     ) -> Self {
-        let (life, stage) = (Arc::clone(life), AllocateStage::Waiting);
+        let life = Arc::clone(life);
+        let stage = AllocateStage::Waiting;
         AgreedAllocation { life, channel, allocation, contribution, stage }
     }
 

@@ -55,7 +55,8 @@ impl<N: Net> Comm<N> {
 
     /// Begins an attempt, if the arguments of all members are valid.
     pub(super) fn begin_inter(&self, begun: AttemptStart) -> CollRequest<N, InterComm<N>> {
-        let (rank, size) = (begun.leader, self.size());
+        let rank = begun.leader;
+        let size = self.size();
         if rank >= size {
             return self.ended(Err(Error::Rank { rank, size }));
         }
@@ -69,7 +70,8 @@ impl<N: Net> Comm<N> {
     /// of the communicator.
     fn link(&self, to: u32, tag: u32) -> Result<(LeaderLink, bool), Error> {
         let Settings { ids, tags, .. } = self.driver().settings;
-        let (rank, size) = (to, self.size());
+        let rank = to;
+        let size = self.size();
         let own = self.rank();
         // A bit of its own keeps these tags apart from the numbers of shrinks.
         let apart = 1 << (tags.tag_bits() - 2);
@@ -97,7 +99,8 @@ impl AttemptStart {
         + Sync
         + 'static,
     ) -> CollRequest<N, InterComm<N>> {
-        let (driver, inner) = (parent.driver(), &parent.inner);
+        let driver = parent.driver();
+        let inner = &parent.inner;
         let group = &channel.group;
         let made = inner.life.made(group, u32::MAX - 1);
         let attempt = epoch(&[inner.life.key.epoch, made, ATTEMPT], group, group);
@@ -147,7 +150,8 @@ impl<N: Net> InterComm<N> {
         let link = Ok((LeaderLink::Peer { channel: both, to }, self.is_first()));
         let uniformity = Uniformity::None;
         let begun = AttemptStart { uniformity, leader: 0, link, accepts: None };
-        let (attributes, handler) = (self.comm.copy_attributes(), Arc::clone(&self.handler));
+        let attributes = self.comm.copy_attributes();
+        let handler = Arc::clone(&self.handler);
         begun.start(&self.comm, channel, move |_, made| {
             made.comm.take_attributes(attributes?);
             made.set_error_handler(handler_in(&handler));

@@ -39,9 +39,11 @@ impl InterParts {
         origin: &[u64],
         whole: Option<&Group>,
     ) -> Self {
-        let (own, others) = (&local.group, &remote.group);
+        let own = &local.group;
+        let others = &remote.group;
         let [first, second] = if is_first { [own, others] } else { [others, own] };
-        let (split, both) = (first.size(), Arc::new(first.union(second)));
+        let split = first.size();
+        let both = Arc::new(first.union(second));
         let (ranks, before) = if is_first { (split..both.size(), 0) } else { (0..split, split) };
         let context = if is_first { id.id() } else { remote.id };
         let epoch = epoch(origin, &both, whole.unwrap_or(&both));
@@ -75,7 +77,8 @@ impl<N: Net> InterComm<N> {
         let remote = Arc::new(remote);
         let info = CommInfo { id: id.id(), group: local, rank };
         let bound = parent.inner.bound.tables.unpatched();
-        let (owned, both) = (Some(Arc::new(id)), Some(Arc::clone(&remote)));
+        let owned = Some(Arc::new(id));
+        let both = Some(Arc::clone(&remote));
         let comm = Comm::new(parent.driver(), info, life, owned, bound, both);
         InterComm { comm, remote, handler: Arc::default() }
     }
@@ -163,8 +166,11 @@ impl<N: Net> Clone for InterComm<N> {
 
 impl<N: Net> fmt::Debug for InterComm<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (id, remote) = (self.id(), self.remote_id());
-        let (rank, size, others) = (self.rank(), self.size(), self.remote_size());
+        let id = self.id();
+        let remote = self.remote_id();
+        let rank = self.rank();
+        let size = self.size();
+        let others = self.remote_size();
         write!(f, "InterComm({id} and {remote}, rank {rank} of {size}, with {others})")
     }
 }

@@ -34,10 +34,12 @@ impl<N: Net> InterComm<N> {
     fn start_merge(&self, high: bool) -> CollRequest<N, Comm<N>> {
         let driver = self.comm.driver();
         let channel = self.channel();
-        let (both, life) = (&channel.group, self.life());
+        let both = &channel.group;
+        let life = self.life();
         let origin = [life.key.epoch, life.made(both, u32::MAX), MERGE];
         let key = epoch(&origin, both, both);
-        let (own, remote) = (self.id(), self.remote_id());
+        let own = self.id();
+        let remote = self.remote_id();
         let first = if self.is_first() { own } else { remote };
         let attempt = Life::new(first, key, both, channel.own);
         let attempt = Arc::new(attempt.within(life));

@@ -46,7 +46,8 @@ impl<N: Net> InterComm<N> {
 
     fn start_shrink(&self) -> CollRequest<N, InterComm<N>> {
         let ids = self.comm.driver().settings.ids;
-        let (union, group) = (self.life(), &self.comm.inner.info.group);
+        let union = self.life();
+        let group = &self.comm.inner.info.group;
         // The shrink has agreements of its own, beside those that the members have under way.
         let made = union.made(&union.group, u32::MAX - 1);
         let origin = epoch(&[union.key.epoch, made, SHRINK], &union.group, &union.group);
@@ -258,8 +259,8 @@ mod tests {
     fn the_outcome_of_a_group_is_the_worst_outcome_of_its_members() {
         let ids = IdLayout::BITS_16;
         let id = ids.id(77).unwrap();
-        let (exhausted, fragmented) =
-            (Error::Exhausted { ids: ids.ids() }, Error::Fragmented { ids: ids.ids() });
+        let exhausted = Error::Exhausted { ids: ids.ids() };
+        let fragmented = Error::Fragmented { ids: ids.ids() };
         let died = Error::ProcessFailed { rank: None };
         let outcomes = [
             (Err(&died), Ok(None)),

@@ -89,7 +89,8 @@ impl<N: Net> InterComm<N> {
             Ok(channel) => channel,
             Err(error) => return self.comm.ended(Err(error)),
         };
-        let (driver, union) = (self.comm.driver(), self.life());
+        let driver = self.comm.driver();
+        let union = self.life();
         // Both groups compute the same name of the creation. So each process knows whether the
         // processes of the other group may still get the intercommunicator.
         let made = union.made(&union.group, u32::MAX - 2);

@@ -44,7 +44,8 @@ impl Directory for TestDirectory {
         let unknown = || NetError::Other(format!("no process has the name {name}"));
         let words: &[u8; 8] = name.as_bytes().try_into().map_err(|_| unknown())?;
         let bits = u64::from_le_bytes(*words);
-        let (job, rank) = ((bits & 0xffff_ffff) as usize, (bits >> 32) as u32);
+        let job = (bits & 0xffff_ffff) as usize;
+        let rank = (bits >> 32) as u32;
         if self.sizes.get(job).is_none_or(|size| rank >= *size) {
             return Err(unknown());
         }

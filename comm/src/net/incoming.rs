@@ -42,7 +42,9 @@ impl<R> Incoming<R> {
         &mut self,
         net: &mut N,
     ) -> Vec<(ProcessId, Buffer)> {
-        let (mut held_up, mut complete, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        let mut held_up = Vec::new();
+        let mut complete = Vec::new();
+        let mut lost = Vec::new();
         self.0.retain_mut(|(from, receive)| {
             let ended = if held_up.contains(from) { None } else { net.test_receive(receive) };
             match ended {
@@ -56,7 +58,9 @@ impl<R> Incoming<R> {
             }
             held_up.contains(from)
         });
-        lost.into_iter().for_each(|from| net.give_up(from));
+        for from in lost {
+            net.give_up(from);
+        }
         complete
     }
 }

@@ -124,11 +124,13 @@ impl<A: Access + 'static> WorkerNet<A> {
         rank: u32,
         exchange: impl FnOnce(&[u8]) -> Result<Vec<Vec<u8>>, E>,
     ) -> Result<Self, NetError> {
-        let (address, own) = (worker.address(), Place::of_thread());
+        let address = worker.address();
+        let own = Place::of_thread();
         let length = u8::try_from(address.as_bytes().len()).map_err(other)?;
         let place = own.as_ref().map(Place::to_string).unwrap_or_default();
         let told = exchange(&[&[length], address.as_bytes(), place.as_bytes()].concat());
-        let (mut addresses, mut places) = (Vec::new(), Vec::new());
+        let mut addresses = Vec::new();
+        let mut places = Vec::new();
         for bytes in told.map_err(other)? {
             let address = bytes
                 .split_first()

@@ -329,7 +329,8 @@ impl SharedOperation {
             let block = self.block();
             if self.shape.piece == block {
                 // The blocks lie in the segment as they lie here. The readers need all but the own.
-                let (before, after) = (block * self.own as usize, block * (self.own as usize + 1));
+                let before = block * self.own as usize;
+                let after = block * (self.own as usize + 1);
                 segment.write(stamp, is_long, 0, &self.memory[..before]);
                 segment.write(stamp, is_long, after, &self.memory[after..]);
             } else {

@@ -30,7 +30,9 @@ async fn create(runtime: Sims) -> Outcome {
     let copy = world.dup().start();
     let part = world.split((rank != 1).then_some(rank % 2), 0).start();
     let group = early.unwrap_or_else(in_group);
-    let (copy, group, part) = (copy.await, group.await, part.await);
+    let copy = copy.await;
+    let group = group.await;
+    let part = part.await;
     for error in [copy.as_ref().err(), group.as_ref().err(), part.as_ref().err()] {
         assert!(error.is_none_or(is_failure), "{error:?}");
     }

@@ -161,8 +161,10 @@ pub(crate) fn shrinks(deaths: Deaths, processes: u32, seeds: u64) {
         assert_eq!(small.group().intersection(&seen).size(), 0);
         let works = small.barrier().await;
         // Two shrinks at once.
-        let (again, other) = (small.shrink().start(), world.shrink().start());
-        let (again, other) = (again.await.unwrap(), other.await.unwrap());
+        let again = small.shrink().start();
+        let other = world.shrink().start();
+        let again = again.await.unwrap();
+        let other = other.await.unwrap();
         assert_ne!(again.id(), other.id());
         let ids = [small.id(), again.id(), other.id()];
         let groups = [&small, &again, &other].map(|comm| comm.group().clone());

@@ -123,7 +123,8 @@ impl Groups {
     ) -> Result<Ran<End<F::Output>>, Stuck> {
         let busy = Rc::new(Cell::new(self.sizes[0] + self.sizes[1]));
         let run = |member: Option<Member>| {
-            let (own, busy) = (Busy(Rc::clone(&busy)), Rc::clone(&busy));
+            let own = Busy(Rc::clone(&busy));
+            let busy = Rc::clone(&busy);
             let member = member.map(Rc::new);
             let program = member.clone().map(&program);
             async move {
@@ -221,7 +222,8 @@ pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
         let strict = member.create(Uniformity::Strict).await.ok();
         let merged = match &strict {
             Some(inter) => {
-                let (merge, copy) = (inter.merge(false).start(), inter.dup().start());
+                let merge = inter.merge(false).start();
+                let copy = inter.dup().start();
                 let _same_or_not = copy.await;
                 let merged = merge.await;
                 Some(merged.map(|comm| (comm.id(), comm.group().clone())).ok())

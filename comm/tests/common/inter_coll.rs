@@ -25,7 +25,8 @@ pub(crate) struct View {
 
 impl View {
     pub(crate) fn new<N: Net>(inter: &InterComm<N>, is_first: bool, scale: usize) -> Self {
-        let (own, other) = (inter.size(), inter.remote_size());
+        let own = inter.size();
+        let other = inter.remote_size();
         let sizes = if is_first { [own, other] } else { [other, own] };
         View { group: u32::from(!is_first), rank: inter.rank(), sizes, scale }
     }
@@ -106,12 +107,14 @@ impl View {
     /// The length of each member's part of the result in bytes, by local rank. The sum is the same
     /// in both groups.
     fn parts(self) -> Vec<usize> {
-        let (all, size) = (7 * self.scale, self.own_size());
+        let all = 7 * self.scale;
+        let size = self.own_size();
         (0..size).map(|rank| 2 * (all * (rank + 1) / size - all * rank / size)).collect()
     }
 
     fn own_part(self, all: &[u8]) -> Vec<u8> {
-        let (parts, own) = (self.parts(), self.rank as usize);
+        let parts = self.parts();
+        let own = self.rank as usize;
         let start: usize = parts[..own].iter().sum();
         all[start..start + parts[own]].to_vec()
     }
@@ -166,8 +169,11 @@ pub(crate) fn cases<N: Net>(v: View) -> Vec<Case<N>> {
 }
 
 fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
-    let (own, other, rank) = (v.group, v.other(), v.rank);
-    let (is_root, is_across) = (v.is_root(root), root.0 == other);
+    let own = v.group;
+    let other = v.other();
+    let rank = v.rank;
+    let is_root = v.is_root(root);
+    let is_across = root.0 == other;
     let at_root = |all: Vec<u8>| if is_root { all } else { vec![] };
     let across = |block: Vec<u8>| if is_across { block } else { vec![] };
     let given = move |group: u32, rank: u32| bytes(group, rank, 1, v.block(group));
@@ -213,7 +219,9 @@ fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
 }
 
 fn of_all<N: Net>(v: View) -> Vec<Case<N>> {
-    let (own, other, rank) = (v.group, v.other(), v.rank);
+    let own = v.group;
+    let other = v.other();
+    let rank = v.rank;
     let given = move |group: u32, rank: u32| bytes(group, rank, 2, v.block(group));
     let for_each =
         move |group: u32, from: u32, to: u32| bytes(group, from, 60 + to, v.block(group));

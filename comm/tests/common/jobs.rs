@@ -45,13 +45,16 @@ pub(crate) fn run<F: Future>(
     let config = SimConfig { seed, turns_in_vain: 200, ..SimConfig::default() };
     let sim = Sim::of_jobs(config, &sizes);
     let processes = sizes[0] + sizes[1];
-    let (busy, meeting) = (Rc::new(Cell::new(processes)), Rc::new(Cell::new(processes)));
+    let busy = Rc::new(Cell::new(processes));
+    let meeting = Rc::new(Cell::new(processes));
     let board = Rc::default();
     let clock: Rc<dyn Fn() -> Duration> = Rc::new(sim.clock());
     let start = |number: u32| {
         let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
-        let (board, clock) = (Rc::clone(&board), Rc::clone(&clock));
-        let (is_first, kills) = (number < sizes[0], kills.to_vec());
+        let board = Rc::clone(&board);
+        let clock = Rc::clone(&clock);
+        let is_first = number < sizes[0];
+        let kills = kills.to_vec();
         let party = Party {
             runtime: runtime.clone(),
             is_first,
@@ -101,7 +104,8 @@ impl Party {
     }
 
     fn first(&self, uniformity: Uniformity, by: By) -> CollRequest<SimNet, InterComm<SimNet>> {
-        let (world, leader) = (self.runtime.world(), self.leader());
+        let world = self.runtime.world();
+        let leader = self.leader();
         let is_leader = world.rank() == leader;
         let publish = |name: &PortName| {
             *self.board.borrow_mut() = Some(*name);
@@ -170,7 +174,8 @@ pub(crate) fn meetings(sizes: [u32; 2], by: By, seed: u64, kills: &[Kill]) -> u6
             assert_eq!(runtime.free_ids(), before);
             return Outcome { has_met: false, merged: None, shrunk: None };
         };
-        let (mut merged, mut shrunk) = (None, None);
+        let mut merged = None;
+        let mut shrunk = None;
         if let Ok(all) = inter.merge(!party.is_first).await {
             let sum = all.allreduce(vec![1], &Op::sum::<u8>()).await;
             let flags = all.agree(!(1 << all.rank())).await.unwrap().flags;

@@ -80,7 +80,8 @@ pub(crate) fn linger<N: Net, F: Future>(
     busy: &Rc<Cell<u32>>,
     program: F,
 ) -> impl Future<Output = F::Output> + use<N, F> {
-    let (own, busy) = (Busy(Rc::clone(busy)), Rc::clone(busy));
+    let own = Busy(Rc::clone(busy));
+    let busy = Rc::clone(busy);
     async move {
         let end = program.await;
         drop(own);

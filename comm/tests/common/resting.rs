@@ -145,8 +145,10 @@ pub(crate) fn random(processes: u32, seeds: u64) {
             let mut comms = vec![(runtime.world(), 0)];
             for name in 1..40 {
                 let at = choices.below(u32::try_from(comms.len()).unwrap()) as usize;
-                let (kind, whose) = (choices.below(6), choices.below(processes));
-                let (from, to) = (choices.below(processes), choices.below(processes));
+                let kind = choices.below(6);
+                let whose = choices.below(processes);
+                let from = choices.below(processes);
+                let to = choices.below(processes);
                 let (comm, named) = comms[at].clone();
                 let receives = comm.rank() == to && kind == 3;
                 match kind {
@@ -180,7 +182,8 @@ pub(crate) fn late(seeds: u64) {
         let world = runtime.world();
         let _taken = leave(&runtime, 3);
         let pair = (world.rank() < 2).then(|| world.group().include(&[0, 1]).unwrap());
-        let (mut first, second) = (world.dup().start(), world.dup().start());
+        let mut first = world.dup().start();
+        let second = world.dup().start();
         if world.rank() == 2 {
             let second = second.await.unwrap();
             // Until the others have made other communicators with the ids that they have freed.
@@ -225,7 +228,8 @@ pub(crate) fn late(seeds: u64) {
 /// go on, and the other processes get their results.
 pub(crate) fn under_way(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
-        let (world, own) = (runtime.world(), runtime.world().rank());
+        let world = runtime.world();
+        let own = runtime.world().rank();
         let comm = world.dup().await.unwrap();
         let barrier = comm.barrier().start();
         let all = comm.allgather(vec![u8::try_from(own).unwrap()]).start();
@@ -333,7 +337,8 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
 pub(crate) fn leftovers(processes: u32, seeds: u64) {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
-        let (copy, kept) = (world.dup().await.unwrap(), world.dup().await.unwrap());
+        let copy = world.dup().await.unwrap();
+        let kept = world.dup().await.unwrap();
         for _ in 0..100 {
             for to in 0..processes {
                 drop(copy.send(to, 1, vec![1; 8]));

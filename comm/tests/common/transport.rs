@@ -107,7 +107,8 @@ impl<N: Net> Net for Slow<N> {
     forward_net!(net: free_tag_bits, has_left, failure, node, disarm, notify);
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        let (hides_end, posted_at) = (self.slowness.hides_ends, self.moved);
+        let hides_end = self.slowness.hides_ends;
+        let posted_at = self.moved;
         Hidden { receive: self.net.receive(pattern, room), hides_end, late: 0, posted_at }
     }
 

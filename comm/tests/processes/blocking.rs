@@ -56,7 +56,8 @@ fn run_on<A: Access + 'static, N: Net>(
     program: impl Fn(Runtime<N>) + Sync,
 ) {
     let addresses = Mutex::new(vec![None; ranks as usize]);
-    let (known, done) = (Barrier::new(ranks as usize), Barrier::new(ranks as usize));
+    let known = Barrier::new(ranks as usize);
+    let done = Barrier::new(ranks as usize);
     let rank = |rank: u32| {
         let worker = WorkerOf::<A>::new(WorkerConfig::default()).unwrap();
         addresses.lock().unwrap()[rank as usize] = Some(worker.address());
@@ -81,7 +82,8 @@ fn run_on<A: Access + 'static, N: Net>(
 #[test]
 fn blocking_calls_wait_for_the_operation_that_was_started_before() {
     run::<Local>(RANKS, |runtime| {
-        let (world, sum) = (runtime.world(), Op::sum::<u64>());
+        let world = runtime.world();
+        let sum = Op::sum::<u64>();
         let rank = u64::from(world.rank());
         let total = |value: u64| u64::from(RANKS) * value + (0..u64::from(RANKS)).sum::<u64>();
         for round in 0..10 {
@@ -109,7 +111,8 @@ fn repeated_calls_give_the_right_results() {
         let rank = world.rank();
         let sum = Op::sum::<u32>();
         for round in 0..300u32 {
-            let (root, values) = (round / 7 % RANKS, 1 + round / 50 * 9);
+            let root = round / 7 % RANKS;
+            let values = 1 + round / 50 * 9;
             let own = |rank: u32| -> Vec<u32> { (0..values).map(|at| rank * at + round).collect() };
             let total: Vec<u32> = (0..values).map(|at| 10 * at + RANKS * round).collect();
             world.barrier().wait().unwrap();
@@ -237,7 +240,9 @@ fn a_thread_looks_before_it_sleeps() {
             }
             world.recv(other, round, vec![0; 1]).wait().unwrap();
         }
-        sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+        for send in sends {
+            send.wait().unwrap();
+        }
     });
 }
 
@@ -245,7 +250,8 @@ fn a_thread_looks_before_it_sleeps() {
 #[test]
 fn threads_that_sleep_meet_at_a_port() {
     run_asleep(2, Moves::Always, |runtime| {
-        let (world, own) = (runtime.world(), runtime.oneself());
+        let world = runtime.world();
+        let own = runtime.oneself();
         if world.rank() == 0 {
             let ports = [(); 2].map(|()| runtime.open_port().unwrap());
             for port in &ports {

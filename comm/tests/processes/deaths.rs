@@ -43,7 +43,8 @@ fn go_on(runtime: &Process, exits: bool, dying: &[u32]) {
     let mut comm = world;
     comm.barrier().wait().unwrap();
     say("met", "");
-    let (mut turn, mut last) = (0, 0);
+    let mut turn = 0;
+    let mut last = 0;
     while last < 100 {
         turn += 1;
         if exits && dying.contains(&own) && turn > 20 + own {

@@ -31,7 +31,8 @@ type Process<A> = Runtime<WorkerNet<A>>;
 
 fn everything<A: Access + 'static>(runtime: &Process<A>) {
     let world = runtime.world();
-    let (rank, size) = (world.rank(), world.size());
+    let rank = world.rank();
+    let size = world.size();
     world.barrier().wait().unwrap();
     let sum = |comm: &tagmatch_comm::Comm<WorkerNet<A>>, value: u64| {
         from_bytes::<u64>(&comm.allreduce(to_bytes(&[value]), &Op::sum::<u64>()).wait().unwrap())[0]
@@ -61,8 +62,10 @@ fn everything<A: Access + 'static>(runtime: &Process<A>) {
 /// received.
 fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
     let world = runtime.world();
-    let (rank, size) = (world.rank(), world.size());
-    let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
+    let rank = world.rank();
+    let size = world.size();
+    let right = (rank + 1) % size;
+    let left = (rank + size - 1) % size;
     for length in [0, 100, 100_000] {
         let sync = world.send_sync(right, 1, vec![1; length]);
         let standard = world.send(right, 2, vec![2; length]);
@@ -119,7 +122,9 @@ fn threads(runtime: &Process<Shared>) {
         }
     };
     let threads: Vec<_> = own.into_iter().map(|comm| thread::spawn(work(comm))).collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     world.barrier().wait().unwrap();
     assert_eq!(runtime.free_ids(), 2046);
 }
@@ -162,7 +167,8 @@ fn victim(runtime: &Process<Local>) {
 /// others, which wait for each other, learn of it, too.
 fn survivor(runtime: &Process<Local>) {
     let world = runtime.world();
-    let (rank, last) = (world.rank(), world.size() - 1);
+    let rank = world.rank();
+    let last = world.size() - 1;
     assert_eq!(
         world.agree(!(1 << rank)).wait().unwrap(),
         Agreed { flags: !((1 << world.size()) - 1), unacknowledged: Vec::new() }

@@ -32,7 +32,8 @@ fn create(
 
 fn everything(runtime: &Process) {
     let world = runtime.world();
-    let (is_even, rank) = (world.rank().is_multiple_of(2), world.rank());
+    let is_even = world.rank().is_multiple_of(2);
+    let rank = world.rank();
     let part = world.split(Some(rank % 2), 0).wait().unwrap().unwrap();
     let before = runtime.free_ids();
     for uniformity in [Uniformity::None, Uniformity::Eventual, Uniformity::Strict] {
@@ -142,7 +143,9 @@ fn traffic(inter: &InterComm<WorkerNet<Local>>) {
         let message = inter.mprobe_blocking(Source::Any, 4).unwrap();
         assert_eq!(message.status().length, length);
         assert_eq!(message.recv(vec![0; length]).wait().unwrap().data(), vec![7; length]);
-        sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+        for send in sends {
+            send.wait().unwrap();
+        }
         inter.barrier().wait().unwrap();
     }
 }

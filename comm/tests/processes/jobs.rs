@@ -54,7 +54,9 @@ fn everything(runtime: &Process, meet: impl Fn(Uniformity) -> Inter) {
                 let received = inter.recv(Source::Any, TagChoice::Any, vec![0; length]);
                 assert_eq!(received.wait().unwrap().data(), vec![7; length]);
             }
-            sends.into_iter().for_each(|send| drop(send.wait().unwrap()));
+            for send in sends {
+                send.wait().unwrap();
+            }
             inter.barrier().wait().unwrap();
         }
         let all = inter.merge(false).wait().unwrap();
@@ -139,7 +141,8 @@ fn a_process_of_another_job_gets_a_number_with_its_first_message() {
         let addresses = vec![worker.address()];
         WorkerNet::new(worker, addresses, 0).unwrap()
     };
-    let (mut ours, mut theirs) = (job(ours), job(theirs));
+    let mut ours = job(ours);
+    let mut theirs = job(theirs);
     let own = ours.name(ProcessId(0)).unwrap();
     assert_eq!((ours.admit(&own), ours.name(ProcessId(1))), (Ok(ProcessId(0)), None));
     let unreachable = ProcessName::from_bytes(&[1]).unwrap();
@@ -176,7 +179,9 @@ fn two_jobs_do_everything() {
             let port = jobs[0].hear(first - 1, "port");
             jobs[1].tell(0, port);
         }
-        jobs.into_iter().for_each(|job| job.finish(&[]));
+        for job in jobs {
+            job.finish(&[]);
+        }
     }
 }
 

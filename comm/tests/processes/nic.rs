@@ -98,7 +98,8 @@ fn the_nic_matches_what_collective_operations_receive() {
         }
         world.barrier().wait().unwrap();
         let counters = worker.counters();
-        let (matched, named) = (counters.hardware, counters.not_offloaded.source);
+        let matched = counters.hardware;
+        let named = counters.not_offloaded.source;
         assert!(matched > 0 && named == 0, "rank {}: {counters:?}", world.rank());
     });
 }
@@ -119,7 +120,9 @@ fn ranks_with_nics_do_everything() {
         let port = jobs[0].hear(1, "port");
         jobs[1].tell(0, port);
     }
-    jobs.into_iter().for_each(|job| job.finish(&[]));
+    for job in jobs {
+        job.finish(&[]);
+    }
 }
 
 #[test]

@@ -181,7 +181,8 @@ fn ranks_do_not_wait_for_each_other_for_ever_after_their_words_were_overwritten(
 /// Operations between ranks that count as being on several machines.
 fn leaders(runtime: &Process) {
     let world = runtime.world();
-    let (rank, size) = (world.rank(), world.size());
+    let rank = world.rank();
+    let size = world.size();
     let machine = |rank: u32| match is_divided() {
         true => machine(rank as usize, size as usize),
         false => rank as usize / 2,

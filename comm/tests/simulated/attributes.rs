@@ -16,7 +16,8 @@ type Lines = Arc<Mutex<Vec<String>>>;
 /// A key that records the copies and deletions of its values. It does not copy odd values, and
 /// fails to copy 13.
 fn diary(name: &'static str, lines: &Lines) -> Keyval<u32> {
-    let (copies, deletes) = (Arc::clone(lines), Arc::clone(lines));
+    let copies = Arc::clone(lines);
+    let deletes = Arc::clone(lines);
     Keyval::new(
         move |comm, value| {
             copies.lock().unwrap().push(format!("copy {name} {value} of {}", comm.id));
@@ -41,7 +42,9 @@ fn attributes_are_copied_in_order_and_deleted_in_reverse() {
     let runtime = alone();
     let lines = Lines::default();
     let said = || -> Vec<String> { lines.lock().unwrap().drain(..).collect() };
-    let (a, b, c) = (diary("a", &lines), diary("b", &lines), diary("c", &lines));
+    let a = diary("a", &lines);
+    let b = diary("b", &lines);
+    let c = diary("c", &lines);
     let comm = runtime.oneself().dup().wait().unwrap();
     comm.set_attribute(&a, 2);
     comm.set_attribute(&b, 3);
@@ -68,7 +71,8 @@ fn attributes_are_copied_in_order_and_deleted_in_reverse() {
 fn an_attribute_that_can_not_be_copied_ends_the_duplication() {
     let runtime = alone();
     let lines = Lines::default();
-    let (a, b) = (diary("a", &lines), diary("b", &lines));
+    let a = diary("a", &lines);
+    let b = diary("b", &lines);
     let comm = runtime.oneself().dup().wait().unwrap();
     comm.set_attribute(&a, 2);
     comm.set_attribute(&b, 13);
@@ -83,7 +87,8 @@ fn an_attribute_that_can_not_be_copied_ends_the_duplication() {
 fn only_duplicates_have_attributes_of_their_parent() {
     run(3, 1, |runtime| async move {
         let world = runtime.world();
-        let (inherited, own) = (Keyval::<String>::inherited(), Keyval::<u8>::own());
+        let inherited = Keyval::<String>::inherited();
+        let own = Keyval::<u8>::own();
         world.set_attribute(&inherited, "text".to_owned());
         world.set_attribute(&own, 1);
         let copy = world.dup().await.unwrap();
@@ -168,7 +173,8 @@ fn the_parts_on_a_machine_and_across_machines() {
                 // Ranks 6, 5 .. 0, on machines 2, 1, 1, 1, 0, 0, 0.
                 let comm = world.split(Some(0), -rank.cast_signed()).await.unwrap().unwrap();
                 let free = runtime.free_ids();
-                let (near, far) = (comm.intranode().unwrap(), comm.internode().unwrap());
+                let near = comm.intranode().unwrap();
+                let far = comm.internode().unwrap();
                 let members = |comm: &Comm<SimNet>| -> Vec<u32> {
                     comm.group().processes().iter().map(|process| process.0).collect()
                 };

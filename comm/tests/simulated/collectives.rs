@@ -258,7 +258,8 @@ fn the_order_in_which_operations_begin_counts() {
             let all = if rank == 0 { Some(world.allgather(vec![byte])) } else { None };
             let copy = world.dup();
             let all = all.unwrap_or_else(|| world.allgather(vec![byte]));
-            let (all, copy) = (all.start(), copy.start());
+            let all = all.start();
+            let copy = copy.start();
             barrier.await.unwrap();
             assert_eq!(all.await.unwrap(), [0, 1, 2]);
             copy.await.unwrap().barrier().await.unwrap();

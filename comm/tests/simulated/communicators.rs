@@ -10,7 +10,8 @@ use crate::common;
 #[test]
 fn predefined_ones() {
     run(3, 0, |runtime| async move {
-        let (world, oneself) = (runtime.world(), runtime.oneself());
+        let world = runtime.world();
+        let oneself = runtime.oneself();
         assert_eq!((world.size(), world.id().bits(), world.name().as_str()), (3, 0, "world"));
         assert_eq!((oneself.size(), oneself.rank(), oneself.id().bits()), (1, 0, 16));
         let copy = oneself.dup().await.unwrap();
@@ -29,7 +30,8 @@ fn a_duplicate_has_messages_of_its_own() {
             let copy = world.dup().await.unwrap();
             copy.set_name("copy");
             assert_eq!((copy.id().bits(), copy.name().as_str()), (496, "copy"));
-            let (right, left) = ((world.rank() + 1) % 4, (world.rank() + 3) % 4);
+            let right = (world.rank() + 1) % 4;
+            let left = (world.rank() + 3) % 4;
             world.send(right, 1, vec![1]).await.unwrap();
             copy.send(right, 1, vec![2]).await.unwrap();
             let of_copy = copy.recv(Source::Any, TagChoice::Any, vec![0; 8]).await.unwrap();
@@ -101,10 +103,8 @@ fn create_and_create_group() {
             // The other members take no part. Two creations that share a process run at the same
             // time.
             if rank < 3 {
-                let (first, both) = (
-                    Group::new(world.group().processes()[..2].to_vec()),
-                    world.group().include(&[2, 1]).unwrap(),
-                );
+                let first = Group::new(world.group().processes()[..2].to_vec());
+                let both = world.group().include(&[2, 1]).unwrap();
                 let a = (rank < 2).then(|| world.create_group(&first, 1).start());
                 let b = (rank > 0).then(|| world.create_group(&both, 2).start());
                 if let Some(b) = b {
@@ -229,7 +229,8 @@ fn running_out_of_ids_is_the_same_error_everywhere_and_passes() {
 #[test]
 fn an_allocation_does_not_wait_for_one_that_others_have_yet_to_begin() {
     let program = |runtime: common::Sims| async move {
-        let (world, oneself) = (runtime.world(), runtime.oneself());
+        let world = runtime.world();
+        let oneself = runtime.oneself();
         let mut taken = common::resting::leave(&runtime, 0);
         assert_eq!((taken[0].id().bits(), taken.len()), (496, 62));
         taken.drain(..30);

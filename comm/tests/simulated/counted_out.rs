@@ -18,7 +18,8 @@ pub(crate) async fn work<N>(world: &Comm<N>) -> Result<(), Error>
 where
     N: Net<Send: Unpin, Receive: Unpin>,
 {
-    let (own, size) = (world.rank(), world.size());
+    let own = world.rank();
+    let size = world.size();
     for round in 0..2 {
         world.barrier().await?;
         world.allreduce(vec![1; 3000], &Op::bor()).await?;
@@ -38,7 +39,8 @@ where
 fn a_process_that_lacks_something_takes_out_itself_alone() {
     for (processes, shares_memory) in [(2, false), (3, true), (3, false), (4, true)] {
         for (rank, at) in (0..processes).flat_map(|rank| (0..90u64).map(move |at| (rank, at))) {
-            let (seed, lacks) = (at, Some((rank, at * 9)));
+            let seed = at;
+            let lacks = Some((rank, at * 9));
             let config =
                 SimConfig { processes, seed, lacks, shares_memory, ..SimConfig::default() };
             let sim = Sim::new(SimConfig { turns_in_vain: 2000, ..config });

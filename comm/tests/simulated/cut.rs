@@ -33,7 +33,8 @@ enum Work {
 
 /// The operations that the other work has not, on communicators that are made first.
 async fn work_on_parts(world: &Comm<SimNet>) -> Result<(), Error> {
-    let (rank, size) = (world.rank(), world.size());
+    let rank = world.rank();
+    let size = world.size();
     let made = [world.dup().await, world.split(Some(rank % 2), 0).await.map(Option::unwrap)];
     // A member that has the communicators may not wait in them for one that has not.
     let are_made = made.iter().all(Result::is_ok);

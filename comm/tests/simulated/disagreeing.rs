@@ -66,7 +66,8 @@ fn members_agree_whatever_each_of_them_has_reached() {
         let stops = random.below_u32(size);
         let calls: Vec<u32> = (0..4).map(|_| random.below_u32(CALLS)).collect();
         let reached = random.below_u32(4) as usize;
-        let (calls, at_once) = (&calls, seed % 3 == 0);
+        let calls = &calls;
+        let at_once = seed % 3 == 0;
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             if at_once && world.rank() != stops {

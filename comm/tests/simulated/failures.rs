@@ -70,7 +70,8 @@ fn a_seed_decides_everything_that_happens() {
     for seed in 0..50 {
         let kills = [Kill { rank: 1, step: seed }, Kill { rank: 4, step: 2 * seed }];
         let run = || try_run(7, seed, &kills, Config::default, program).unwrap();
-        let (first, again) = (run(), run());
+        let first = run();
+        let again = run();
         assert_eq!((first.steps, &first.ends), (again.steps, &again.ends));
         steps.push(first.steps);
     }
@@ -216,7 +217,8 @@ fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
 fn nothing_begins_on_a_revoked_communicator() {
     run(2, 3, |runtime| async move {
         let world = runtime.world();
-        let (other, nobody) = (1 - world.rank(), Source::NoProcess);
+        let other = 1 - world.rank();
+        let nobody = Source::NoProcess;
         world.send(other, 1, vec![7]).await.unwrap();
         let taken = loop {
             if let Some(message) = world.mprobe(other, 1).unwrap() {

@@ -136,7 +136,9 @@ fn messages_go_from_one_group_to_the_other() {
     for sizes in SIZES {
         each(sizes, 20, |member| async move {
             let inter = member.create(Uniformity::None).await.unwrap();
-            let (rank, size, others) = (inter.rank(), inter.size(), inter.remote_size());
+            let rank = inter.rank();
+            let size = inter.size();
+            let others = inter.remote_size();
             assert_eq!([size, others], if member.is_first { sizes } else { [sizes[1], sizes[0]] });
             assert_eq!(inter.group().compare(member.part.group()), Likeness::Identical);
             assert_eq!(inter.group().intersection(inter.remote_group()).size(), 0);
@@ -178,13 +180,14 @@ fn duplicates_merges_and_locals_are_apart_and_come_to_an_end() {
             let inter = member.create(Uniformity::None).await.unwrap();
             let copy = inter.dup().await.unwrap();
             assert_ne!(copy.id(), inter.id());
-            let (local, of_copy) = (inter.local().unwrap(), copy.local().unwrap());
+            let local = inter.local().unwrap();
+            let of_copy = copy.local().unwrap();
             assert!(local.is(&inter.local().unwrap()) && !local.is(&of_copy));
             // All at the same time, each with its own intercommunicator.
             let mine = inter.recv(0, 1, vec![0; 1]);
             let of_dup = copy.recv(0, 1, vec![0; 1]);
-            let (merged, again) =
-                (inter.merge(!member.is_first).start(), inter.merge(member.is_first).start());
+            let merged = inter.merge(!member.is_first).start();
+            let again = inter.merge(member.is_first).start();
             let barriers = [
                 inter.barrier().start(),
                 copy.barrier().start(),
@@ -199,7 +202,8 @@ fn duplicates_merges_and_locals_are_apart_and_come_to_an_end() {
             }
             assert_eq!(mine.await.unwrap().data(), [1]);
             assert_eq!(of_dup.await.unwrap().data(), [2]);
-            let (merged, again) = (merged.await.unwrap(), again.await.unwrap());
+            let merged = merged.await.unwrap();
+            let again = again.await.unwrap();
             for barrier in barriers {
                 barrier.await.unwrap();
             }
@@ -408,7 +412,8 @@ fn a_caller_at_a_closed_port_has_an_error() {
 #[test]
 fn a_caller_that_has_given_up_is_not_accepted() {
     each([1, 2], 40, |member| async move {
-        let (world, own) = (member.runtime.world(), member.runtime.oneself());
+        let world = member.runtime.world();
+        let own = member.runtime.oneself();
         if member.is_first {
             let port = member.runtime.open_port().unwrap();
             for to in [1, 2] {
@@ -450,7 +455,8 @@ fn groups_meet_although_their_descriptions_arrive_late() {
             let runtime = Runtime::new(Slow::new(sim.net(rank), slowness), Config::default());
             let runtime = runtime.unwrap();
             async move {
-                let (world, own) = (runtime.world(), runtime.oneself());
+                let world = runtime.world();
+                let own = runtime.oneself();
                 if rank == 0 {
                     let port = runtime.open_port().unwrap();
                     world.send(1, 1, port.name().to_string().into_bytes()).await.unwrap();
@@ -517,7 +523,8 @@ fn malformed_calls_are_dropped() {
                     return;
                 }
                 let runtime = Runtime::new(net, Config::default()).unwrap();
-                let (world, own) = (runtime.world(), runtime.oneself());
+                let world = runtime.world();
+                let own = runtime.oneself();
                 let inter = if rank == 0 {
                     let port = runtime.open_port().unwrap();
                     world.recv(2, 1, vec![]).await.unwrap();

@@ -77,7 +77,8 @@ fn errors_name_a_dead_process_by_its_remote_rank() {
 #[test]
 fn a_shrink_without_ids_is_the_same_error_everywhere() {
     run_on([1, 2], 4, &[], |member, inter| async move {
-        let (before, oneself) = (member.runtime.free_ids(), member.runtime.oneself());
+        let before = member.runtime.free_ids();
+        let oneself = member.runtime.oneself();
         let mut taken = Vec::new();
         while !member.is_first
             && let Ok(copy) = oneself.dup().await
@@ -103,7 +104,8 @@ fn invalid_calls_are_errors() {
         let size = inter.remote_size();
         let remote = InterRoot::Remote(size);
         let beyond = Err(Error::Rank { rank: size, size });
-        let (sum, word) = (Op::sum::<u32>(), vec![0; 4]);
+        let sum = Op::sum::<u32>();
+        let word = vec![0; 4];
         assert_eq!(inter.broadcast(remote, vec![]).await, beyond);
         assert_eq!(inter.reduce(remote, word.clone(), &sum).await, beyond);
         assert_eq!(inter.gather(remote, vec![], 0).await, beyond);

@@ -21,7 +21,8 @@ fn handlers_are_called_once_per_error_and_are_inherited() {
             hears.lock().unwrap().push((ids.0, ids.1, error.class()));
         }));
         assert!(matches!(inter.error_handler(), ErrorHandler::Calls(_)));
-        let (copy, small) = (inter.dup().await.unwrap(), inter.shrink().await.unwrap());
+        let copy = inter.dup().await.unwrap();
+        let small = inter.shrink().await.unwrap();
         for inter in [&inter, &copy, &small] {
             let due = [(inter.id().bits(), inter.remote_id().bits(), ErrorClass::Argument)];
             assert!(inter.broadcast(InterRoot::Remote(9), vec![]).await.is_err());

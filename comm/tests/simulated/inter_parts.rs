@@ -95,7 +95,8 @@ fn random_choices(sizes: [u32; 2], random: &mut Random) -> Choices {
 
 #[test]
 fn each_colour_gets_the_members_that_chose_it_on_both_sides() {
-    let (mut parts, mut none) = (0, 0);
+    let mut parts = 0;
+    let mut none = 0;
     for seed in 0..80 {
         let mut random = Random(seed);
         let sizes = [1 + random.below(5), 1 + random.below(5)];
@@ -192,7 +193,8 @@ fn ids_are_allocated_among_the_members_that_get_a_part_and_rank_0() {
             let inter = member.create(Uniformity::Strict).await.unwrap();
             let ids = [member.part.id(), inter.id(), inter.remote_id()].map(|id| id.bits());
             assert_eq!(ids, [496, 480, 480]);
-            let (is_full, mut kept) = (inter.rank() == full, Vec::new());
+            let is_full = inter.rank() == full;
+            let mut kept = Vec::new();
             while is_full && let Ok(copy) = member.runtime.oneself().dup().await {
                 kept.push(copy);
             }

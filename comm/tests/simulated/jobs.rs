@@ -69,7 +69,8 @@ fn two_jobs_meet_and_merge_with_any_uniformity() {
 
 /// A communicator of two jobs works like any other.
 async fn as_one(all: &Comm<SimNet>) {
-    let (rank, size) = (all.rank(), all.size());
+    let rank = all.rank();
+    let size = all.size();
     let numbers = all.allgather(to_bytes(&[rank])).await.unwrap();
     assert_eq!(from_bytes::<u32>(&numbers), (0..size).collect::<Vec<_>>());
     let any = all.recv(Source::Any, 3, vec![0; 1]);
@@ -202,7 +203,8 @@ fn groups_too_large_for_a_tag_do_not_meet() {
         let program = |number: u32| {
             let tags = TagLayout::new(16, 2, 24).unwrap();
             let runtime = Runtime::new(sim.net(number), Config::default().tags(tags));
-            let (runtime, board) = (runtime.unwrap(), &board);
+            let runtime = runtime.unwrap();
+            let board = &board;
             async move {
                 let world = runtime.world();
                 let met = if number < sizes[0] {
@@ -282,7 +284,8 @@ fn a_process_without_a_common_communicator_revokes_nothing() {
 fn a_beat_of_another_job_gives_up_no_process() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
     let program = |number: u32| {
-        let (mut net, clock) = (sim.net(number), sim.clock());
+        let mut net = sim.net(number);
+        let clock = sim.clock();
         let victims = [0, 1].map(|rank| sim.net(0).name(ProcessId(rank)).unwrap());
         async move {
             if number == 2 {
@@ -293,7 +296,8 @@ fn a_beat_of_another_job_gives_up_no_process() {
                 }
                 return;
             }
-            let (period, timeout) = (Duration::from_micros(10), Duration::from_secs(9));
+            let period = Duration::from_micros(10);
+            let timeout = Duration::from_secs(9);
             let config = HeartbeatConfig::default().period(period).timeout(timeout);
             let net = Heartbeats::with_clock(net, config, clock).unwrap();
             let world = Runtime::new(net, Config::default()).unwrap().world();
@@ -315,11 +319,13 @@ fn control() -> u64 {
 #[test]
 fn invalid_names_are_refused() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 3]);
-    let (mut ours, theirs) = (sim.net(1), sim.net(3));
+    let mut ours = sim.net(1);
+    let theirs = sim.net(3);
     assert_eq!((ours.own(), ours.processes()), (ProcessId(1), 2));
     assert_eq!((theirs.own(), theirs.processes()), (ProcessId(1), 3));
     let name = |net: &dyn Fn(ProcessId) -> Option<ProcessName>| net(ProcessId(1)).unwrap();
-    let (our, their) = (name(&|of| ours.name(of)), name(&|of| theirs.name(of)));
+    let our = name(&|of| ours.name(of));
+    let their = name(&|of| theirs.name(of));
     assert_ne!(our, their);
     assert_eq!(ours.admit(&our), Ok(ProcessId(1)));
     assert_eq!(ours.admit(&their), Ok(ProcessId(2)));
@@ -339,7 +345,8 @@ fn invalid_names_are_refused() {
 #[test]
 fn processes_of_other_jobs_are_admitted_up_to_the_limit() {
     let sim = Sim::of_jobs(SimConfig::default(), &[1, FOREIGN_MAX + 1]);
-    let (mut ours, theirs) = (sim.net(0), sim.net(1));
+    let mut ours = sim.net(0);
+    let theirs = sim.net(1);
     let mut admit = |rank: u32| ours.admit(&theirs.name(ProcessId(rank)).unwrap());
     for rank in 0..FOREIGN_MAX {
         assert_eq!(admit(rank), Ok(ProcessId(1 + rank)));

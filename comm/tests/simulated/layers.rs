@@ -29,8 +29,8 @@ impl CollLayer<SimNet> for Counts {
 
     fn patch(&self, _: u64, table: &mut TableBuilder<SimNet>) -> Result<(), Error> {
         for coll in Coll::ALL {
-            let (count, beneath) =
-                (Arc::clone(&self.0[coll as usize]), Arc::clone(table.beneath()));
+            let count = Arc::clone(&self.0[coll as usize]);
+            let beneath = Arc::clone(table.beneath());
             table.start(coll, move |comm, call| {
                 count.fetch_add(1, Ordering::Relaxed);
                 beneath.start(comm, call)

@@ -11,7 +11,8 @@ use crate::shared::{composed, composition};
 
 /// Checks all operations on values of these lengths, with each root.
 async fn check(comm: &Comm<SimNet>, lengths: &[usize]) {
-    let (own, size) = (comm.rank(), comm.size());
+    let own = comm.rank();
+    let size = comm.size();
     for (root, values) in
         lengths.iter().flat_map(|length| (0..size).map(move |root| (root, *length)))
     {
@@ -93,7 +94,8 @@ fn only_leaders_exchange_messages() {
     };
     // Synchronous messages are acknowledged. The first eight turns have each member as a root, so
     // that later ones send no settings.
-    let (few, many) = (sent(8), sent(18));
+    let few = sent(8);
+    let many = sent(18);
     assert!(many - few <= 10 * (2 + 2 + 1 + 2), "{few} and {many} events");
 }
 

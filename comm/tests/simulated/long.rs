@@ -31,7 +31,8 @@ fn counts(thresholds: &[usize]) -> BTreeSet<usize> {
 
 async fn check(runtime: Sims, algorithms: Algorithms) {
     let world = runtime.world();
-    let (rank, size) = (world.rank(), world.size());
+    let rank = world.rank();
+    let size = world.size();
     let plus = Op::sum::<u32>();
     let Algorithms { broadcast_long, reduce_long, allreduce_long, .. } = algorithms;
     for count in counts(&[broadcast_long, reduce_long, allreduce_long]) {

@@ -273,7 +273,8 @@ fn a_long_message_that_is_refused_fails_its_operation_at_all_members_that_need_i
 #[test]
 fn no_process_waits_for_a_control_message_that_could_not_be_received() {
     for left in 0..40 {
-        let (processes, seed) = (3, u64::from(left));
+        let processes = 3;
+        let seed = u64::from(left);
         let config = SimConfig { processes, seed, ..SimConfig::default() };
         let sim = Sim::new(SimConfig { turns_in_vain: 2000, ..config });
         let busy = Rc::new(Cell::new(processes));

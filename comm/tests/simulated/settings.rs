@@ -13,7 +13,8 @@ use crate::common::{Sims, linger, turn};
 /// Calls of all processes together, the first one of a program. Each must end.
 async fn call(runtime: Sims, which: u64) -> Result<(), Error> {
     let world = runtime.world();
-    let (rank, size) = (world.rank(), world.size());
+    let rank = world.rank();
+    let size = world.size();
     match which % 6 {
         0 => world.barrier().await,
         1 => world.allreduce(to_bytes(&vec![1u64; 100]), &Op::sum::<u64>()).await.map(drop),
@@ -147,10 +148,12 @@ fn jobs_with_different_settings_that_meet_at_a_port_get_the_error_on_both_sides(
                 let is_first = number < SIZES[0];
                 let config = if is_first { Config::default() } else { others().swap_remove(at).1 };
                 let runtime = Runtime::new(sim.net(number), config).unwrap();
-                let (kept, board) = (runtime.clone(), Rc::clone(&board));
+                let kept = runtime.clone();
+                let board = Rc::clone(&board);
                 let may_accept = Rc::clone(&may_accept);
                 linger(kept, &busy, async move {
-                    let (world, before) = (runtime.world(), runtime.free_ids());
+                    let world = runtime.world();
+                    let before = runtime.free_ids();
                     let is_leader = world.rank() == 0;
                     let end = if is_first {
                         let port = is_leader.then(|| runtime.open_port().unwrap());

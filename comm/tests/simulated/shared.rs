@@ -38,7 +38,8 @@ pub(crate) fn composition() -> Op {
 async fn check(runtime: Sims, lengths: &[usize]) {
     let world = runtime.world();
     assert_eq!(world.table().layer(), "shared memory");
-    let (own, size) = (world.rank(), world.size());
+    let own = world.rank();
+    let size = world.size();
     for (turn, values) in (1..).zip(lengths.iter().copied()) {
         let root = turn * (size - 1) % size;
         let of = |rank: u32| -> Vec<u64> {
@@ -109,7 +110,8 @@ fn roots_that_differ_are_an_error_on_a_large_machine() {
 /// the operation, as long as nobody is waited for long.
 #[test]
 fn members_that_share_memory_are_connected_to_few_others() {
-    let (processes, watch_after) = (128, Duration::from_secs(3600));
+    let processes = 128;
+    let watch_after = Duration::from_secs(3600);
     let sim = Sim::new(SimConfig {
         processes,
         shares_memory: true,
@@ -130,7 +132,8 @@ fn calls_that_differ_in_their_operation_are_an_error() {
     for wrong in 0..3u32 {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
-            let (own, sum) = (world.rank(), Op::sum::<u32>());
+            let own = world.rank();
+            let sum = Op::sum::<u32>();
             for _ in 0..5 {
                 let data = to_bytes(&[1u32; 3]);
                 let result = if own == wrong {
@@ -152,7 +155,8 @@ fn calls_that_differ_in_their_operation_are_an_error() {
 fn roots_that_differ_are_an_error() {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
-        let (own, sum) = (world.rank(), Op::sum::<u32>());
+        let own = world.rank();
+        let sum = Op::sum::<u32>();
         for _ in 0..5 {
             let root = if own == 1 { 2 } else { 0 };
             let result = world.reduce(root, to_bytes(&[1u32; 3]), &sum).await;
@@ -169,7 +173,8 @@ fn roots_that_differ_are_an_error() {
 fn wrong_arguments_are_an_error_and_no_operation() {
     let program = |runtime: Sims| async move {
         let world = runtime.world();
-        let (own, sum) = (world.rank(), Op::sum::<u32>());
+        let own = world.rank();
+        let sum = Op::sum::<u32>();
         for _ in 0..5 {
             let results = [
                 world.broadcast(3, vec![1]).await,
@@ -237,7 +242,8 @@ fn operations_by_messages_run_beside_those_in_shared_memory() {
     for seed in 0..40 {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
-            let (own, size) = (world.rank(), world.size());
+            let own = world.rank();
+            let size = world.size();
             for round in 0..6u32 {
                 let scan = world.scan(to_bytes(&[own + round]), &Op::sum::<u32>()).start();
                 let sum = world.allreduce(to_bytes(&[own + round]), &Op::sum::<u32>()).start();
@@ -289,7 +295,8 @@ fn a_split_exchanges_its_colours_in_the_segment() {
     let sent = |creations: u32, splits: bool| {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
-            let (own, size) = (world.rank(), world.size());
+            let own = world.rank();
+            let size = world.size();
             for _ in 0..creations {
                 let part = if splits {
                     let part = world.split(Some(own % 2), -own.cast_signed()).await.unwrap();
@@ -307,8 +314,10 @@ fn a_split_exchanges_its_colours_in_the_segment() {
         };
         run((8, 8), 2, &[], program).unwrap().1
     };
-    let (first, later) = (sent(1, true), sent(9, true) - sent(1, true));
-    let (first_dup, later_dups) = (sent(1, false), sent(9, false) - sent(1, false));
+    let first = sent(1, true);
+    let later = sent(9, true) - sent(1, true);
+    let first_dup = sent(1, false);
+    let later_dups = sent(9, false) - sent(1, false);
     // By messages, an allgather of eight members takes 24.
     assert!(first >= first_dup + 24, "{first} {first_dup}");
     assert!(later <= later_dups + 8 * 12, "{later} {later_dups}");

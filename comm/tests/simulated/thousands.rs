@@ -38,7 +38,8 @@ fn duplicates(processes: u32, count: u32, talk: bool) -> SentCounts {
             let copy = world.dup().await.unwrap();
             ids.insert(copy.id());
             if talk {
-                let (own, size) = (copy.rank(), copy.size());
+                let own = copy.rank();
+                let size = copy.size();
                 drop(copy.send((own + 1) % size, 1, vec![1]));
                 copy.recv((own + size - 1) % size, 1, vec![0]).await.unwrap();
             }

@@ -207,7 +207,8 @@ unsafe extern "C" fn ibv_reg_mr(
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
     // SAFETY: the registration is alive; the arguments are the caller's, who keeps the contract.
     unsafe {
-        let (lkey, device) = ((*mr).lkey, registry::device((*mr).context));
+        let lkey = (*mr).lkey;
+        let device = registry::device((*mr).context);
         // Removed first: once it is deregistered, a new registration may have the same key.
         let before = device.as_ref().and_then(|device| device.regions.remove(lkey));
         let answer = (below().ibv_dereg_mr)(mr);

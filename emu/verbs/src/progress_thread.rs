@@ -41,7 +41,8 @@ impl Drop for ProgressThread {
 fn without_signals<T>(begin: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals of our own; the mask is put back.
     unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let begun = begin();

@@ -50,7 +50,8 @@ fn a_message_of_one_packet_has_one_completion_and_a_longer_one_two() {
     let long = bytes(1024 - 15, 2);
     receiver.add(8, 4096, 4096);
     sender.sent(&eager(8, 80, &long));
-    let (first, second) = (receiver.next(), receiver.next());
+    let first = receiver.next();
+    let second = receiver.next();
     assert_eq!(first.ok(), (RECV, MATCH, 8));
     assert_eq!((first.tag, first.app_ctx), (8, 80));
     assert_eq!(second.ok(), (RECV, DATA, 8));
@@ -96,7 +97,8 @@ fn immediate_data_and_short_messages_come_through() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn what_is_deleted_does_not_match_and_what_has_matched_is_not_deleted() {
     let (receiver, sender) = pair();
-    let (gone, taken) = (receiver.add(1, 0, 64), receiver.add(2, 64, 64));
+    let gone = receiver.add(1, 0, 64);
+    let taken = receiver.add(2, 64, 64);
     assert_eq!(receiver.delete(gone, 10), 0);
     assert_eq!(receiver.next().ok(), (sys::IBV_WC_TM_DEL, 0, 10));
     sender.sent(&eager(2, 0, b"two"));
@@ -115,7 +117,8 @@ fn a_delete_that_comes_too_late_fails_and_the_match_stands() {
     sender.sent(&eager(1, 0, b"one"));
     // It has arrived, though nobody has polled: the delete comes after it.
     assert_eq!(receiver.delete(handle, 11), 0);
-    let (matched, lost) = (receiver.next(), receiver.next());
+    let matched = receiver.next();
+    let lost = receiver.next();
     assert_eq!(matched.ok(), (RECV, MATCH | DATA, 1));
     assert_eq!((lost.status, lost.wr_id), (sys::IBV_WC_TM_ERR, 11));
     assert_eq!(receiver.memory().read(0, 3), b"one");
@@ -126,7 +129,8 @@ fn a_delete_that_comes_too_late_fails_and_the_match_stands() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn a_payload_too_long_for_its_entry_ends_that_queue_pair_alone() {
     let mut receiver = Receiver::ready();
-    let (first, second) = (receiver.connect(Path::default()), receiver.connect(Path::default()));
+    let first = receiver.connect(Path::default());
+    let second = receiver.connect(Path::default());
     let handle = receiver.add(1, 0, 4);
     first.send(&eager(1, 0, b"too long"));
     let matched = receiver.next();
@@ -269,7 +273,8 @@ fn requests_that_are_none_are_refused() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn memory_that_is_not_registered_is_not_written() {
     let mut receiver = Receiver::ready();
-    let (first, second) = (receiver.connect(Path::default()), receiver.connect(Path::default()));
+    let first = receiver.connect(Path::default());
+    let second = receiver.connect(Path::default());
     let mut sge = receiver.memory().sge(0, 64);
     sge.addr -= 1;
     assert_eq!(receiver.operate(&mut common::add_request(1, &mut sge)), 0);
@@ -306,7 +311,8 @@ fn a_message_longer_than_may_arrive_ends_its_queue_pair_alone() {
     let settings = Settings { message_max: 256, memory_max: 1 << 14, ..Settings::default() };
     let mut receiver = Receiver::new(settings, Shape::default());
     receiver.post_ordinary(33);
-    let (first, second) = (receiver.connect(Path::default()), receiver.connect(Path::default()));
+    let first = receiver.connect(Path::default());
+    let second = receiver.connect(Path::default());
     first.sent(&no_tag(&[1; 255]));
     expect_ordinary(&receiver, sys::IBV_WC_TM_NO_TAG, &no_tag(&[1; 255]));
     first.send(&no_tag(&[2; 256]));

@@ -42,7 +42,8 @@ fn a_rendezvous_is_read_and_finished_though_nobody_polls() {
         let fin = sender.fin();
         assert_eq!(fin, [&[2], &message[1..]].concat(), "opcode FIN, and the request's headers");
         assert!(receiver.memory().read(0, length) == source, "{length} bytes");
-        let (first, second) = (receiver.next(), receiver.next());
+        let first = receiver.next();
+        let second = receiver.next();
         assert_eq!(first.ok(), (RECV, MATCH, tag));
         assert_eq!((first.tag, first.app_ctx), (tag, tag as u32 + 1));
         assert_eq!(second.ok(), (RECV, DATA, tag));
@@ -72,7 +73,8 @@ fn a_rendezvous_too_long_for_its_entry_is_left_to_software() {
 fn many_rendezvous_at_once_and_messages_between_them() {
     let mut receiver = Receiver::ready();
     let senders: Vec<Sender> = (0..3).map(|_| receiver.connect(Path::default())).collect();
-    let (size, each) = (20_000, 20);
+    let size = 20_000;
+    let each = 20;
     for (number, sender) in senders.iter().enumerate() {
         sender.memory().write(SOURCE, &bytes(size, number as u8));
         for round in 0..each {
@@ -95,7 +97,8 @@ fn many_rendezvous_at_once_and_messages_between_them() {
         }
     }
     assert_eq!(unfinished, 0);
-    let (mut matches, mut data) = (0, 0);
+    let mut matches = 0;
+    let mut data = 0;
     while matches < 60 || data < 60 {
         match receiver.next().ok() {
             (RECV, MATCH, _) => matches += 1,
@@ -324,7 +327,8 @@ fn what_hardware_would_not_make_is_refused() {
 #[test]
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn devices_opened_through_the_table_match_tags_and_others_do_not() {
-    let (table, below) = (tagmatch_emu::verbs().unwrap(), Verbs::get().unwrap());
+    let table = tagmatch_emu::verbs().unwrap();
+    let below = Verbs::get().unwrap();
     for (verbs, tags) in [(table, 127), (below, 0)] {
         let context = common::open_with(verbs);
         let mut attr = sys::ibv_device_attr_ex::zeroed();
@@ -365,7 +369,8 @@ fn add_all(receiver: &Receiver, count: u64, added: &mpsc::Sender<u64>) {
 
 /// Polls until all entries have been added and have their data.
 fn poll_all(receiver: &Receiver, count: u64) {
-    let (mut adds, mut ends) = (0, 0);
+    let mut adds = 0;
+    let mut ends = 0;
     while adds < count || ends < count {
         let (opcode, flags, _) = receiver.next().ok();
         adds += u64::from(opcode == sys::IBV_WC_TM_ADD);
@@ -415,7 +420,8 @@ fn a_device_that_is_closed_with_everything_on_it_does_no_harm() {
     let mut receiver = Receiver::ready();
     let sender = receiver.connect(Path::default());
     sender.sent(&no_tag(b"never looked at"));
-    let (verbs, context) = (receiver.verbs, receiver.context);
+    let verbs = receiver.verbs;
+    let context = receiver.context;
     std::mem::forget(receiver);
     // SAFETY: the context is open; of what is left in it, nothing is used any more.
     unsafe { assert_eq!((verbs.ibv_close_device)(context), 0) };

@@ -67,7 +67,8 @@ impl Entries {
         slot: u32,
     ) -> Option<(Pattern, Buffer)> {
         let matched = state.requests.matched(index)?;
-        let (request, line) = (matched.request(), matched.line);
+        let request = matched.request();
+        let line = matched.line;
         let (pattern, _) = state.posted.get(line.posted()?)?;
         let is_bounced = line.buffer.len() < self.bounce_length;
         let buffer = if is_bounced {

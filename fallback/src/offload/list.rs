@@ -36,7 +36,8 @@ fn operate(
         Op::Add { id, slot, count } => {
             let lent = offload.entries.lend(list, state, id, slot);
             let (pattern, buffer) = lent.ok_or(TagRefused::NoSuchEntry)?;
-            let (tag, mask) = (pattern.tag().0, pattern.mask().0);
+            let tag = pattern.tag().0;
+            let mask = pattern.mask().0;
             let added = list.add(TagAdd { entry: slot, tag, mask, buffer, count });
             added.map(Some).map_err(|(buffer, refused)| {
                 offload.entries.give_back(state, slot, buffer, 0);

@@ -387,8 +387,10 @@ impl Offload {
     fn search_on(&mut self, state: &mut ProtocolState, index: u32) {
         for waiting in self.waiting.take_all(index) {
             let source = state.unexpected.get(waiting.message).map(|message| message.source);
-            if self.resume(state, waiting) {
-                source.into_iter().for_each(|source| self.release(state, source));
+            if self.resume(state, waiting)
+                && let Some(source) = source
+            {
+                self.release(state, source);
             }
         }
         self.due(state);
@@ -425,7 +427,9 @@ impl Offload {
         self.leave_posted(state, slot);
         let lacks_companion = app_ctx.has_companion();
         if let Some(entry) = self.entries.get(slot) {
-            let (request, named, data) = (entry.request, entry.named, Data::Due);
+            let request = entry.request;
+            let named = entry.named;
+            let data = Data::Due;
             if let Some(line) = state.requests.get_mut(request) {
                 line.read(&status, app_ctx.operation());
             }
@@ -513,7 +517,8 @@ impl Offload {
     fn deliver_first_waiting(&mut self, state: &mut ProtocolState, index: u32, request: RequestId) {
         if let Some(WaitingMessage { message, through_list }) = self.waiting.take_first(index) {
             let found = state.unexpected.get(message);
-            let (source, is_lost) = (found.map(|m| m.source), found.is_some_and(|m| m.is_lost()));
+            let source = found.map(|m| m.source);
+            let is_lost = found.is_some_and(|m| m.is_lost());
             let status = found.filter(|_| !is_lost).map(UnexpectedMessage::status);
             match status {
                 Some(status) => {
@@ -524,7 +529,9 @@ impl Offload {
             }
             state.deliver_waiting(request, message);
             self.searched(through_list);
-            source.into_iter().for_each(|source| self.release(state, source));
+            if let Some(source) = source {
+                self.release(state, source);
+            }
         }
         self.search_on(state, index);
     }
@@ -558,7 +565,8 @@ fn tell_match(state: &mut ProtocolState, place: &MessagePlace, status: &Status) 
 /// Tells the observer of posted receives that the NIC must have deleted before it gave a message to
 /// a later one, though it has not said so yet.
 fn tell_gone_before(state: &mut ProtocolState, index: u32, status: &Status) {
-    let (tag, source) = (status.tag, SourceId(status.source.0));
+    let tag = status.tag;
+    let source = SourceId(status.source.0);
     let own = state.requests.matched(index).and_then(|matched| matched.line.posted());
     if own.is_none_or(|own| state.posted.get(own).is_none())
         || state.posted.first_match(tag, source) == own

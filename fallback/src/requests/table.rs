@@ -175,7 +175,8 @@ impl Requests {
     #[inline(never)]
     fn take_rare_end(&mut self, index: u32) -> End {
         let line = &self.lines[index as usize];
-        let (phase, peer) = (line.phase, line.status().source);
+        let phase = line.phase;
+        let peer = line.status().source;
         let fault = self.faults.remove(&index);
         let buffer = self.free_line(index);
         match (phase, fault) {
@@ -470,7 +471,9 @@ impl Requests {
         for (index, line) in self.lines.iter().enumerate() {
             if line.phase != Phase::Free {
                 (index, line.phase as u8, line.owner as u8).hash(hasher);
-                line.posted().into_iter().for_each(|handle| posted(handle, hasher));
+                if let Some(handle) = line.posted() {
+                    posted(handle, hasher);
+                }
             }
         }
     }

@@ -39,7 +39,8 @@ impl Sending {
         let part_max = fragment_bytes(payload.len(), peer.eager_max);
         while send.sent < payload.len() {
             let end = payload.len().min(send.sent + part_max);
-            let (length, offset) = (payload.len() as u64, send.sent as u64);
+            let length = payload.len() as u64;
+            let offset = send.sent as u64;
             let (fragment, immediate) = match offset {
                 0 => (Fragment::First { tag: send.tag, length }, send.immediate),
                 _ => (Fragment::Next { offset }, None),

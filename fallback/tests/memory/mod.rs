@@ -291,7 +291,8 @@ impl MatchingDevice for Memory {
         immediate: Option<u32>,
         payload: &[u8],
     ) -> Result<bool, Unfit> {
-        let (buffer, complete_when) = (Buffer::from(payload.to_vec()), CompleteWhen::Reusable);
+        let buffer = Buffer::from(payload.to_vec());
+        let complete_when = CompleteWhen::Reusable;
         let send = TagSend { peer, tag, immediate, buffer, complete_when, token: 0 };
         self.send(send).map(|_| true).map_err(|(_, unfit)| unfit)
     }

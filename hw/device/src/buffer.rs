@@ -514,7 +514,8 @@ mod tests {
 
         let mut roomy = Vec::with_capacity(10);
         roomy.push(7);
-        let (start, capacity) = (roomy.as_ptr(), roomy.capacity());
+        let start = roomy.as_ptr();
+        let capacity = roomy.capacity();
         let buffer = Buffer::from(roomy);
         assert!(buffer.lent_memory().is_none());
         let back = buffer.into_vec();

@@ -161,7 +161,8 @@ impl<'a> Contents<'a> {
 /// network is verbs, and the two ports don't reach each other; [`DeviceError::NoRoute`] if there is
 /// no network.
 pub fn route(own: &Address, peer: &Address) -> Result<Network, DeviceError> {
-    let (own, peer) = (Contents::of(own)?, Contents::of(peer)?);
+    let own = Contents::of(own)?;
+    let peer = Contents::of(peer)?;
     let both = Networks(own.networks().0 & peer.networks().0);
     let (is_one_place, may_be) = match (own.place(), peer.place()) {
         (Some(here), Some(there)) => {

@@ -161,7 +161,8 @@ impl CopiedReads {
             && let Some(read) = self.own_reads.get(self.requested)
             && may_push(path, &mut self.waited)?
         {
-            let (id, span) = (read.id, read.remote);
+            let id = read.id;
+            let span = read.remote;
             let request = ReadMessage::Request { id, span };
             path.send(&request.emit(), &[])?;
             self.requested += 1;
@@ -247,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_read_is_answered_in_parts_and_one_of_memory_that_is_not_exposed_fails() {
-        let (mut reader, mut owner) = (CopiedReads::default(), CopiedReads::default());
+        let mut reader = CopiedReads::default();
+        let mut owner = CopiedReads::default();
         let bytes: Vec<u8> = (0..250).collect();
         let span = RemoteSpan { address: 1000, key: 2, length: 250 };
         let exposed = |asked: RemoteSpan| (asked == span).then_some(&bytes[..]);
@@ -303,7 +305,8 @@ mod tests {
 
     #[test]
     fn a_peer_requests_64_reads_at_a_time_and_no_more() {
-        let (mut copied, exposures) = (CopiedReads::default(), Exposures::default());
+        let mut copied = CopiedReads::default();
+        let exposures = Exposures::default();
         let span = RemoteSpan { address: 1, key: 2, length: 3 };
         let mut ask = |id| {
             let request = ReadMessage::Request { id, span }.emit();

@@ -549,7 +549,8 @@ mod tests {
 
     #[test]
     fn a_call_that_failed_is_a_shortage_or_tells_of_the_peer() {
-        let (too_many_open, refused) = (24, 111);
+        let too_many_open = 24;
+        let refused = 111;
         let of = DownReason::of_failed_call;
         assert_eq!(of(too_many_open), DownReason::Shortage(Shortage::Descriptors));
         assert_eq!(of(refused), DownReason::Unreachable { errno: refused });

@@ -51,7 +51,8 @@ impl Buffer {
     // type isn't known is an `i32`.
     pub fn from_elements<T: Element>(elements: Vec<T>) -> Self {
         let mut elements = ManuallyDrop::new(elements);
-        let (length, capacity) = (elements.len(), elements.capacity());
+        let length = elements.len();
+        let capacity = elements.capacity();
         // A vector's pointer is not null.
         let start = NonNull::new(elements.as_mut_ptr()).unwrap_or(NonNull::dangling());
         let is_taken = AtomicBool::new(false);
@@ -110,7 +111,8 @@ unsafe impl<T: Element> LentMemory for Elements<T> {
     }
 
     fn zeroed_alike(&self, length: usize) -> Option<Buffer> {
-        let (count, rest) = (length.checked_div(size_of::<T>())?, length % size_of::<T>());
+        let count = length.checked_div(size_of::<T>())?;
+        let rest = length % size_of::<T>();
         // SAFETY: zeros are a value of every `Element`.
         (rest == 0).then(|| Buffer::from_elements(vec![unsafe { std::mem::zeroed::<T>() }; count]))
     }
@@ -124,7 +126,8 @@ mod tests {
     fn a_vector_comes_back_as_it_went() {
         let mut numbers = Vec::with_capacity(10);
         numbers.extend([1.0f64, -2.0, 3.5]);
-        let (start, capacity) = (numbers.as_ptr(), numbers.capacity());
+        let start = numbers.as_ptr();
+        let capacity = numbers.capacity();
         let mut buffer = Buffer::from_elements(numbers);
         assert_eq!((buffer.as_ptr(), buffer.len()), (start.cast(), 24));
         assert_eq!(buffer[8..16], (-2.0f64).to_ne_bytes());

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn no_number_is_given_twice_and_indices_are_used_up_one_by_one() {
-        let (numbers, mut given) = (PeerNumbers::default(), HashSet::new());
+        let numbers = PeerNumbers::default();
+        let mut given = HashSet::new();
         assert_eq!(numbers.give().unwrap(), PeerId::ONESELF);
         let mut index_max = 0;
         for round in 0..10_000 {

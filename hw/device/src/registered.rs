@@ -207,7 +207,8 @@ mod tests {
     fn ranges_outside_give_nothing() {
         let mut memory = Box::new_uninit_slice(10);
         let (registered, count) = registered(&mut memory);
-        let (five, four) = (5, 4);
+        let five = 5;
+        let four = 4;
         for range in [0..11, 11..11, five..four, usize::MAX..usize::MAX, 1..usize::MAX] {
             // SAFETY: no two buffers are made.
             unsafe {

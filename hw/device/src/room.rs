@@ -86,7 +86,8 @@ mod tests {
         for outside in [3..5, 5..5, 0..usize::MAX] {
             assert!(Room::new(&mut memory).part(outside).is_none());
         }
-        let (rest, none) = (Room::new(&mut memory).part(1..4).unwrap(), Room::default());
+        let rest = Room::new(&mut memory).part(1..4).unwrap();
+        let none = Room::default();
         assert_eq!((rest.len(), rest.is_empty()), (3, false));
         assert_eq!((none.len(), none.is_empty()), (0, true));
         let mut bytes = *b"1234";

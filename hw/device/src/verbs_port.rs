@@ -227,7 +227,8 @@ mod tests {
                 section[..VerbsPort::BYTES].copy_from_slice(&bytes);
                 VerbsPort::parse(&section)
             };
-            let (one, other) = (parse(one), parse(other));
+            let one = parse(one);
+            let other = parse(other);
             for port in one.iter().chain(&other) {
                 prop_assert_eq!(parse(port.emit()), Some(*port));
                 prop_assert_eq!(port.apart(port), None);

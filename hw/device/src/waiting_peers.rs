@@ -53,7 +53,8 @@ mod tests {
     #[test]
     fn a_peer_that_tries_for_long_enough_is_reported_once() {
         let [one, two] = [1, 2].map(|name| Address::from_bytes(&[name]).unwrap());
-        let (mut peers, limit) = (WaitingPeers::default(), Duration::from_secs(10));
+        let mut peers = WaitingPeers::default();
+        let limit = Duration::from_secs(10);
         let mut note = |address, second| peers.note(address, Duration::from_secs(second), limit);
         assert!(!note(one, 0) && !note(two, 5) && !note(one, 9));
         assert!(note(one, 10) && !note(one, 11), "it begins anew");

@@ -155,7 +155,8 @@ impl Nic {
             self.list.count();
             let is_apart = self.list.distance() > self.knobs.sync_limit;
             if is_apart {
-                let (counted, told) = (self.list.counted(), self.list.told());
+                let counted = self.list.counted();
+                let told = self.list.told();
                 self.faults.record(Fault::CountsApart { counted, told });
             }
             flags = self.sync_request(is_apart);

@@ -73,7 +73,8 @@ macro_rules! knobs {
 }
 
 fn read<T: KnobValue>(name: &str, value: &str) -> Result<T, KnobError> {
-    let (name, right) = (name.to_owned(), T::RIGHT);
+    let name = name.to_owned();
+    let right = T::RIGHT;
     T::read(value).ok_or(KnobError::Value { name, value: value.to_owned(), right })
 }
 
@@ -208,11 +209,17 @@ impl Knobs {
             chance: Chance::percent([0, 10, 50, 100][random.below(4) as usize]),
             ticks_max: [1, 4, 20, 100][random.below(4) as usize],
         };
-        let (operation, answer, receive) = (delay(), delay(), delay());
-        let (data, read, fin) = (delay(), delay(), delay());
+        let operation = delay();
+        let answer = delay();
+        let receive = delay();
+        let data = delay();
+        let read = delay();
+        let fin = delay();
         let mut chance = || Chance::percent([0, 50, 100][random.below(3) as usize]);
-        let (spurious_sync_request, missing_sync_request) = (chance(), chance());
-        let (incomplete_in_two, short_fin) = (chance(), chance());
+        let spurious_sync_request = chance();
+        let missing_sync_request = chance();
+        let incomplete_in_two = chance();
+        let short_fin = chance();
         let wake = [Wake::Always, Wake::Never, Wake::Sometimes][random.below(3) as usize];
         let first_count = [0, 1, u16::MAX, u16::MAX - 9][random.below(4) as usize];
         let packet_bytes = [64, 256, 1024, 4096][random.below(4) as usize];

@@ -170,7 +170,8 @@ impl Nic {
     /// behind an earlier count.
     fn check_count(&mut self, count: Option<u16>) {
         let Some(given) = count else { return };
-        let (before, taken) = (self.posted_count, self.polled_count);
+        let before = self.posted_count;
+        let taken = self.polled_count;
         if given.wrapping_sub(before) > taken.wrapping_sub(before) {
             self.faults.record(Fault::CountNotTaken { given, before, taken });
         }

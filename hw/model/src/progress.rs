@@ -95,7 +95,8 @@ impl<D: Device> Model<D> {
         let plain = match event {
             Event::Message(Incoming { peer, immediate, bytes, .. }) => {
                 if (self.carries)(peer) {
-                    let (nic, entries) = (&mut self.nic, &mut self.entries);
+                    let nic = &mut self.nic;
+                    let entries = &mut self.entries;
                     let mut landing = Landing { nic, entries, buffers: &mut self.buffers };
                     landing.take(peer, immediate, &bytes, self.message_max);
                     return InnerPoll::Handled;

@@ -100,7 +100,8 @@ impl<D: Device> TagList for Model<D> {
         let kind = OperationKind::Add { recv_wr_id, tag, mask, elements: 1, length };
         match self.post(true, count, kind) {
             Ok(Some(handle)) => {
-                let (handle_of, buffer) = (Some(handle), Some(buffer));
+                let handle_of = Some(handle);
+                let buffer = Some(buffer);
                 let held = EntryBuffer { handle: handle_of, entry, buffer, reads_from: None };
                 self.entries[handle.slot()] = held;
                 Ok(TagHandle(handle.0))

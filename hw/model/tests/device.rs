@@ -330,7 +330,8 @@ fn settings_are_checked() {
 #[test]
 fn on_shared_memory_messages_and_rendezvous_land() {
     let shm = || common::up(Shm::new(ShmConfig::default()).unwrap());
-    let (a, mut b) = (shm(), shm());
+    let a = shm();
+    let mut b = shm();
     let mut a = Model::new(a, &ModelConfig::default()).unwrap();
     let to_a = b.connect(&a.address()).unwrap();
     let room = a.limits().message_max;
@@ -353,7 +354,8 @@ fn on_shared_memory_messages_and_rendezvous_land() {
         len: u32::try_from(span.length).unwrap(),
     };
     let mut outgoing = vec![eager(5, &payload[..400]), [&tmh.emit()[..], &rvh.emit()[..]].concat()];
-    let (mut landed, mut fin) = (vec![], None);
+    let mut landed = vec![];
+    let mut fin = None;
     let start = std::time::Instant::now();
     while landed.len() < 2 || fin.is_none() {
         if let Some(Event::Tag(TagEvent::Landed { entry, length, buffer, .. })) = a.poll() {

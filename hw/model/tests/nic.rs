@@ -186,7 +186,8 @@ fn a_count_comes_only_with_its_flag() {
 #[test]
 fn a_delete_removes_an_entry_or_loses_to_its_match() {
     let mut host = with(Knobs::default());
-    let (first, second) = (host.add(1, 1, 0), host.add(2, 2, 0));
+    let first = host.add(1, 1, 0);
+    let second = host.add(2, 2, 0);
     host.delete(first, true, 0).unwrap();
     assert!(matches!(host.eager(1, 2, b"won"), Verdict::Payload { .. }));
     host.delete(second, true, 0).unwrap();
@@ -220,7 +221,9 @@ fn a_delete_completes_late_or_in_order() {
             host.eager(1, 1, b"after");
             let seen = host.completions();
             let at = |wr_id| seen.iter().position(|c| c.wr_id == wr_id).unwrap();
-            let (before, delete, after) = (at(0), at(7), at(2));
+            let before = at(0);
+            let delete = at(7);
+            let after = at(2);
             assert!(before < after);
             if deletes_in_order {
                 assert!(before < delete && delete < after);

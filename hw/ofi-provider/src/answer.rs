@@ -166,7 +166,9 @@ mod tests {
         unsafe {
             let found = &*info;
             let names = [(*found.domain_attr).name, (*found.fabric_attr).name];
-            names.into_iter().for_each(|name| libc::free(name.cast()));
+            for name in names {
+                libc::free(name.cast());
+            }
             libc::free(found.domain_attr.cast());
             libc::free(found.fabric_attr.cast());
             libc::free(found.tx_attr.cast());
@@ -184,7 +186,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_as_it_was_written() {
-        let (offers, name, version) = ([offer(1), offer(2)], [3; 64], sys::FI_VERSION(1, 18));
+        let offers = [offer(1), offer(2)];
+        let name = [3; 64];
+        let version = sys::FI_VERSION(1, 18);
         let info = write(&CONSTANTS, &offers, version, Some(&name)).unwrap();
         // SAFETY: the answer is freed at the end, once.
         unsafe {

@@ -311,7 +311,8 @@ unsafe extern "C-unwind" fn sreadfrom<P: Provider>(
             let left = left.unwrap_or(SLEEP_MAX);
             slept = Some((left, Instant::now()));
             let fd = waiter.as_fd().as_raw_fd();
-            let (domain, key) = (Arc::clone(&handle.domain), handle.key);
+            let domain = Arc::clone(&handle.domain);
+            let key = handle.key;
             SLEEP.set(Some(Box::new(CancellableSleep { domain, key, _waiter: waiter })));
             return Ok(Next::SleepUntilReadable(fd, left));
         }

@@ -147,7 +147,8 @@ unsafe extern "C" fn bind<P: Provider>(
         }
         // SAFETY: the caller gives an endpoint and another object, whose class says what it is.
         let (handle, class) = unsafe { (EndpointHandle::<P>::of(fid.cast()), (*other).fclass) };
-        let (domain, key) = (&handle.domain, handle.key);
+        let domain = &handle.domain;
+        let key = handle.key;
         let same = |of: &Arc<_>| if Arc::ptr_eq(of, domain) { Ok(()) } else { Err(Errno::DOMAIN) };
         // SAFETY: as above.
         unsafe {

@@ -82,7 +82,8 @@ macro_rules! message_functions {
             match checked::<P>($($tag)?) {
                 // SAFETY: as the caller promises.
                 Ok(tag) => unsafe {
-                    let (kind, flags) = (KIND, None);
+                    let kind = KIND;
+                    let flags = None;
                     let message = Outgoing { pieces, destination, tag, data, context, kind, flags };
                     begin::<P>(endpoint, message)
                 },

@@ -91,7 +91,8 @@ impl Carrier {
         data: Data,
     ) -> Result<Self, DeviceError> {
         check_layout(used, source)?;
-        let (shift, width) = (source.trailing_zeros(), source.count_ones());
+        let shift = source.trailing_zeros();
+        let width = source.count_ones();
         let own_bits = (64 - used.leading_zeros()) - width;
         let flags = if data == Data::Sender { 1 } else { FLAGS };
         let least = u32::from(data != Data::Sender);
@@ -222,7 +223,8 @@ impl Carrier {
     #[expect(clippy::cast_possible_truncation, reason = "takes words apart")]
     pub(super) fn read(&self, wire: Wire) -> Carried {
         let tag = self.unpack(wire.tag);
-        let (high, low) = ((wire.data >> 32) as u32, wire.data as u32);
+        let high = (wire.data >> 32) as u32;
+        let low = wire.data as u32;
         if self.data == Data::Sender {
             let has_immediate = u64::from(high) & IMMEDIATE_IN_DATA != 0;
             return Carried {

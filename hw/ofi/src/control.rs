@@ -141,7 +141,8 @@ impl Packet {
         match word(0) {
             ACK => Some(Packet::Ack { send: word(4) }),
             GO => {
-                let (piece, end) = (word(12), long_word(16));
+                let piece = word(12);
+                let end = long_word(16);
                 Some(Packet::Go { send: word(4), receive: word(8), piece, end })
             }
             WRITE_TO => {

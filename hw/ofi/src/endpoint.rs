@@ -89,7 +89,9 @@ impl CompletionBatch {
                 let entry = entry.assume_init_ref();
                 (entry, index_of(entry.op_context))
             };
-            let (length, tag, data) = (entry.len, entry.tag, entry.data);
+            let length = entry.len;
+            let tag = entry.tag;
+            let data = entry.data;
             Completion { index, errno: 0, length, beyond: 0, tag, data }
         });
         ended.chain(self.failed)
@@ -164,7 +166,8 @@ impl Endpoint {
         // SAFETY: an open address vector, and one name, which is at least as long as the provider's
         // names are, or a text that ends with zero.
         let count = unsafe {
-            let (name, null) = (padded.as_ptr().cast(), ptr::null_mut());
+            let name = padded.as_ptr().cast();
+            let null = ptr::null_mut();
             call!(
                 (*self.objects.av).ops,
                 insert(self.objects.av, name, 1, &raw mut address, 0, null)
@@ -253,7 +256,8 @@ impl Endpoint {
         bytes: &[u8],
         (tag, data): (u64, u64),
     ) -> Begun {
-        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let start = bytes.as_ptr().cast();
+        let length = bytes.len();
         let ep = self.lane(is_side);
         // SAFETY: an open endpoint; the bytes live through the call, which copies them.
         begun(unsafe {
@@ -277,7 +281,8 @@ impl Endpoint {
     ) -> Begun {
         let context = context.place();
         let ep = self.lane(is_side);
-        let (start, none) = (start.cast(), ptr::null_mut());
+        let start = start.cast();
+        let none = ptr::null_mut();
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
@@ -389,7 +394,8 @@ impl Endpoint {
         let index = unsafe { index_of(entry.op_context) };
         // Some providers give the negative number.
         let errno = if entry.err == 0 { sys::FI_EOTHER } else { entry.err.saturating_abs() };
-        let (length, beyond) = (entry.len, entry.olen);
+        let length = entry.len;
+        let beyond = entry.olen;
         Some(Completion { index, errno, length, beyond, tag: entry.tag, data: entry.data })
     }
 }

@@ -67,7 +67,8 @@ impl MeetingHost for OfiTransport {
                 entry.link.is_rising = true;
                 self.rising.push((Instant::now() + self.core.meeting.connect_timeout, peer));
                 entry.link.unmarked = [true, self.endpoint.has_side()];
-                let (is_first, has_marked) = (own < entry.address, entry.link.has_marked);
+                let is_first = own < entry.address;
+                let has_marked = entry.link.has_marked;
                 let lanes = 1 + usize::from(self.endpoint.has_side());
                 for (lane, has_marked) in has_marked.into_iter().enumerate().take(lanes) {
                     if is_first || has_marked {

@@ -165,7 +165,8 @@ unsafe fn read(info: NonNull<sys::fi_info>) -> Offer {
     // zero.
     unsafe {
         let info = info.as_ref();
-        let (endpoint, domain) = (&*info.ep_attr, &*info.domain_attr);
+        let endpoint = &*info.ep_attr;
+        let domain = &*info.domain_attr;
         Offer {
             provider: text((*info.fabric_attr).prov_name),
             version: sys::FI_MAJOR((*info.fabric_attr).prov_version),

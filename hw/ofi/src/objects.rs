@@ -179,7 +179,8 @@ impl FabricObjects {
             let ops = (*self.domain).ops;
             for wait in [sys::FI_WAIT_FD, sys::FI_WAIT_NONE] {
                 attributes.wait_obj = wait;
-                let (cq, null) = (&raw mut self.cq, ptr::null_mut());
+                let cq = &raw mut self.cq;
+                let null = ptr::null_mut();
                 let answer = call!(ops, cq_open(self.domain, &raw mut attributes, cq, null));
                 if answer == 0 {
                     if let Some(read) = (*(*self.cq).ops).read {

@@ -102,7 +102,8 @@ impl Long {
         if self.out >= WINDOW || self.next >= self.end || self.is_broken {
             return None;
         }
-        let (start, length) = (self.next, self.piece.min(self.end - self.next));
+        let start = self.next;
+        let length = self.piece.min(self.end - self.next);
         self.next += length;
         self.out += 1;
         Some((start, length))
@@ -112,7 +113,9 @@ impl Long {
 impl OfiTransport {
     /// Begins to receive the rest of a message into the buffer of a receive whose head has come.
     pub(super) fn begin_rest(&mut self, key: Key, source: PeerId, long: Long, trailer: &Trailer) {
-        let (send, receive, end) = (trailer.send, key.to_short(), long.end);
+        let send = trailer.send;
+        let receive = key.to_short();
+        let end = long.end;
         let registered = if trailer.writes { self.register(key, end) } else { None };
         let Some(operation) = self.core.operations.at(key) else { return };
         if let Some((region, target)) = registered {
@@ -132,7 +135,8 @@ impl OfiTransport {
         while let Some(operation) = self.core.operations.at(key)
             && let Some((start, length)) = operation.long.as_mut().and_then(|long| long.take_next())
         {
-            let (is_lent, peer) = (!operation.buffer.is_vec(), operation.peer);
+            let is_lent = !operation.buffer.is_vec();
+            let peer = operation.peer;
             let own = if is_lent { self.core.operations.pool.pieces.take() } else { Vec::new() };
             let piece = Operation {
                 kind: Kind::PieceIn,
@@ -153,7 +157,9 @@ impl OfiTransport {
     /// Posts the receive of a piece.
     pub(super) fn post_piece(&mut self, key: Key) -> Begun {
         let Some(piece) = self.core.operations.at(key) else { return Begun::Yes };
-        let (start, length, is_lent) = (piece.start, piece.length, !piece.own.is_empty());
+        let start = piece.start;
+        let length = piece.length;
+        let is_lent = !piece.own.is_empty();
         let Some(parent) = piece.parent else { return Begun::Failed(sys::FI_EINVAL) };
         let own = piece.own.as_mut_ptr();
         let tag = self.carrier.piece_tag(parent.to_short());
@@ -164,7 +170,8 @@ impl OfiTransport {
         let memory =
             if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
         let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
-        let (any, nothing_ignored) = ((sys::FI_ADDR_UNSPEC, true), 0);
+        let any = (sys::FI_ADDR_UNSPEC, true);
+        let nothing_ignored = 0;
         // SAFETY: the piece keeps its own memory, and the operation that it is a part of keeps the
         // buffer, until libfabric has given both back or the endpoint is gone; nobody looks at
         // these bytes meanwhile. The table keeps the context.
@@ -257,13 +264,16 @@ impl OfiTransport {
     /// Passes a piece to libfabric.
     pub(super) fn pass_piece(&mut self, address: sys::fi_addr_t, key: Key) -> Begun {
         let Some(piece) = self.core.operations.at(key) else { return Begun::Yes };
-        let (start, length, parent) = (piece.start, piece.length, piece.parent);
+        let start = piece.start;
+        let length = piece.length;
+        let parent = piece.parent;
         let own = (!piece.own.is_empty()).then_some(piece.own.as_ptr());
         let Some(operation) = parent.and_then(|parent| self.core.operations.at(parent)) else {
             return Begun::Failed(sys::FI_ECANCELED);
         };
         let Some(long) = operation.long.as_ref() else { return Begun::Failed(sys::FI_EINVAL) };
-        let (other, target) = (long.other, long.target);
+        let other = long.other;
+        let target = long.target;
         // A piece lies inside the buffer (`Long::take_next`, `OfiTransport::go_on`).
         let bytes = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
         let tag = self.carrier.piece_tag(other);
@@ -326,7 +336,8 @@ impl OfiTransport {
     pub(super) fn rest_received(&mut self, key: Key) {
         let Some(operation) = self.core.operations.at(key) else { return };
         let (source, Some(long)) = (operation.peer, operation.long.as_ref()) else { return };
-        let (other, wants_ack) = (long.other, long.wants_ack);
+        let other = long.other;
+        let wants_ack = long.wants_ack;
         let Some(envelope) = long.envelope else { return };
         if let Some(source) = source.filter(|_| wants_ack) {
             self.say(source, Packet::Ack { send: other });

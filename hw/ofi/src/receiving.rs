@@ -127,7 +127,9 @@ impl OfiTransport {
             _ if operation.peer.is_some() => {
                 let peer = operation.peer;
                 self.end_lost(key);
-                peer.into_iter().for_each(|peer| break_with(self, peer, DownReason::Gone));
+                if let Some(peer) = peer {
+                    break_with(self, peer, DownReason::Gone);
+                }
             }
             status => self.core.end_receive(key, Err(OperationError::Failed { status })),
         }
@@ -140,7 +142,8 @@ impl OfiTransport {
             return self.core.end_receive(key, Err(OperationError::Failed { status }));
         };
         report_up(self, source);
-        let (tag, immediate) = (carried.tag, carried.immediate);
+        let tag = carried.tag;
+        let immediate = carried.immediate;
         let Some(operation) = self.core.operations.at(key) else { return };
         if !carried.has_trailer {
             let came = completion.length.min(operation.own.len());

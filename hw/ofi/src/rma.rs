@@ -109,7 +109,8 @@ mod tests {
         mr_mode: i32,
         key_bytes: usize,
     ) -> Option<Registering> {
-        let (mut tx, mut rx) = (sys::fi_tx_attr::zeroed(), sys::fi_rx_attr::zeroed());
+        let mut tx = sys::fi_tx_attr::zeroed();
+        let mut rx = sys::fi_rx_attr::zeroed();
         (tx.msg_order, rx.msg_order) = (tx_order, rx_order);
         let mut domain = sys::fi_domain_attr::zeroed();
         (domain.mr_mode, domain.mr_key_size) = (mr_mode, key_bytes);

@@ -198,7 +198,8 @@ impl OfiTransport {
             && (operation.length > HEAD_MAX
                 || operation.until != CompleteWhen::Reusable
                 || operation.immediate.is_some() && data == Data::One);
-        let (tag, immediate) = (operation.wire.tag, operation.immediate);
+        let tag = operation.wire.tag;
+        let immediate = operation.immediate;
         // `check_send` has checked it, unless the provider tells lengths itself.
         let length = u32::try_from(operation.length).unwrap_or(u32::MAX);
         let wire = self.carrier.send(tag, immediate, number, length, has_trailer);
@@ -292,7 +293,8 @@ impl OfiTransport {
     /// Ends a send, or what belongs to one, without success, and its peer with it.
     pub(super) fn send_failed(&mut self, key: Key, _errno: i32) {
         let Some(operation) = self.core.operations.at(key) else { return };
-        let (peer, parent) = (operation.peer, operation.parent);
+        let peer = operation.peer;
+        let parent = operation.parent;
         match operation.kind {
             Kind::Send if !operation.is_held() => self.end_lost(key),
             Kind::PieceOut => {

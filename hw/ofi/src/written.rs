@@ -55,7 +55,8 @@ impl Endpoint {
         // SAFETY: an open domain, a place for the result, and by the caller.
         let (mr, key) = unsafe {
             let fid = &raw mut (**domain).fid;
-            let (access, place) = (sys::FI_REMOTE_WRITE, &raw mut mr);
+            let access = sys::FI_REMOTE_WRITE;
+            let place = &raw mut mr;
             let mr_ops = (**domain).mr;
             let memory = start.cast();
             let answer =
@@ -90,7 +91,8 @@ impl Endpoint {
         let Some(registering) = self.objects.registering else {
             return Begun::Failed(sys::FI_ENOSYS);
         };
-        let (ep, context) = (self.objects.eps[0], context.place());
+        let ep = self.objects.eps[0];
+        let context = context.place();
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             (registering.write)(ep, start.cast(), length, null_mut(), to, address, key, context)

@@ -318,7 +318,8 @@ mod tests {
     #[test]
     fn pages_that_are_given_back_are_zero_for_all() {
         let memory = SealedMemory::new(c"tagmatch-test", 3 * (64 << 10)).unwrap();
-        let (one, other) = (memory.map().unwrap(), memory.map().unwrap());
+        let one = memory.map().unwrap();
+        let other = memory.map().unwrap();
         // SAFETY: inside the mappings, and nothing else accesses them at the same time.
         let at = |page: usize| unsafe { other.start().add(page * (64 << 10)) };
         for page in 0..3 {

@@ -74,7 +74,8 @@ impl AllSignalsBlocked {
     fn new() -> Self {
         // SAFETY: all zeros is a valid set of signals, and both sets live through the calls.
         unsafe {
-            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            let mut all = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             AllSignalsBlocked { before }

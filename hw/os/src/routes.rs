@@ -129,7 +129,8 @@ fn route(message: &[u8], index: u32) -> Option<InterfaceRoute> {
     }
     let is_ipv4 = i32::from(family) == libc::AF_INET;
     let mut to = if is_ipv4 { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-    let (mut leads_over, mut has_gateway) = (false, false);
+    let mut leads_over = false;
+    let mut has_gateway = false;
     for (kind, value) in attributes(message.get(12..)?) {
         match kind {
             libc::RTA_DST if is_ipv4 => to = <[u8; 4]>::try_from(value).ok()?.into(),

@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_sleep_shorter_than_a_millisecond_is_a_sleep() {
-        let (eventfd, start) = (EventFd::new().unwrap(), Instant::now());
+        let eventfd = EventFd::new().unwrap();
+        let start = Instant::now();
         let time = Duration::from_micros(300);
         assert!(!sleep_until_readable(&[eventfd.as_fd()], time).unwrap());
         assert!(start.elapsed() >= time);

@@ -81,7 +81,8 @@ pub fn duplicate(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// Accepts the next connection; `WouldBlock` if there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let address = std::ptr::null_mut();
+    let length = std::ptr::null_mut();
     // SAFETY: no address is asked for, and the descriptor is new.
     unsafe { descriptor(libc::accept4(listener.as_raw_fd(), address, length, flags)) }
         .map(fork::note)
@@ -222,7 +223,8 @@ pub fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
         return false;
     }
     for _ in 0..LEFTOVERS_MAX {
-        let (mut bytes, mut control) = ([0u8; 1], [0u64; 4]);
+        let mut bytes = [0u8; 1];
+        let mut control = [0u64; 4];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         // SAFETY: all zeros is a valid `msghdr`.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };

@@ -80,9 +80,11 @@ impl SocketAddress {
 
     /// Sends one packet to the address.
     pub(super) fn send_to(&self, socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
-        let (socket, address) = (socket.as_raw_fd(), (&raw const self.storage).cast());
+        let socket = socket.as_raw_fd();
+        let address = (&raw const self.storage).cast();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let (from, count) = (bytes.as_ptr().cast(), bytes.len());
+        let from = bytes.as_ptr().cast();
+        let count = bytes.len();
         // SAFETY: `storage` is valid for `length` bytes; the kernel only reads the bytes.
         check_count(unsafe { libc::sendto(socket, from, count, flags, address, self.length) })
             .map(drop)

@@ -215,7 +215,8 @@ mod tests {
         let (one, mut two) = pair();
         let parts = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cde")];
         assert_eq!(send_parts(one.as_fd(), &parts).unwrap(), 5);
-        let (mut first, mut second) = ([MaybeUninit::uninit(); 2], [0; 8]);
+        let mut first = [MaybeUninit::uninit(); 2];
+        let mut second = [0; 8];
         let mut peeked = [0; 5];
         while two.peek(&mut peeked).unwrap() < 5 {}
         assert_eq!(receive_parts(two.as_fd(), &mut first, &mut second).unwrap(), 5);
@@ -247,7 +248,8 @@ mod tests {
     #[test]
     fn bytes_are_acknowledged_though_nobody_reads_them() {
         let (mut one, two) = pair();
-        let (keep_alive, attempts_apart_max) = (Duration::from_secs(8), Duration::from_secs(2));
+        let keep_alive = Duration::from_secs(8);
+        let attempts_apart_max = Duration::from_secs(2);
         let options = Options { keep_alive, unsent_bytes_max: 1 << 17, attempts_apart_max };
         set_options(one.as_fd(), options).unwrap();
         one.write_all(&[1; 1000]).unwrap();

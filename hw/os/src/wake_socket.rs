@@ -97,8 +97,10 @@ fn attach_filter(socket: &OwnedFd, key: WakeKey) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
     let program = libc::sock_fprog { len: 8, filter: program.as_mut_ptr() };
-    let (from, length) = ((&raw const program).cast(), length_of::<libc::sock_fprog>());
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    let from = (&raw const program).cast();
+    let length = length_of::<libc::sock_fprog>();
+    let level = libc::SOL_SOCKET;
+    let option = libc::SO_ATTACH_FILTER;
     // SAFETY: the program has eight steps, which live through the call, as `program` does.
     super::check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, from, length) })
         .map(drop)

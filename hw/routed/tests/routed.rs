@@ -33,7 +33,8 @@ fn each_pair_has_the_route_that_both_find() {
     let (workers, numbers) = two_machines();
     for from in 0..4 {
         for to in 0..4 {
-            let (worker, peer) = (&workers[from], numbers[from][to]);
+            let worker = &workers[from];
+            let peer = numbers[from][to];
             assert_eq!(worker.peer_address(peer), Some(workers[to].address()), "{from} {to}");
             let is_local = from / 2 == to / 2;
             let network = if is_local { Network::Shm } else { Network::Tcp };
@@ -112,7 +113,8 @@ fn buffers_are_read_over_the_route_of_their_reader() {
         let bytes = pattern(reader, 300_000);
         let id = numbers[0][reader];
         let exposure = workers[0].expose(id, Buffer::from(bytes.clone())).unwrap();
-        let (remote, into) = (exposure.span, Buffer::zeroed(300_000));
+        let remote = exposure.span;
+        let into = Buffer::zeroed(300_000);
         let request = ReadRequest { peer: numbers[reader][0], remote, into, token: 5 };
         workers[reader].read(request).unwrap();
         let mut all: Vec<_> = workers.iter_mut().collect();
@@ -245,7 +247,8 @@ fn up_tcp() -> tagmatch_tcp::Tcp {
 fn connect_any(one: &mut Worker, other: &mut tagmatch_tcp::Tcp) -> (PeerId, PeerId) {
     let to_other = one.connect(&other.address()).unwrap();
     let start = Instant::now();
-    let (mut is_up, mut to_one) = (false, None);
+    let mut is_up = false;
+    let mut to_one = None;
     while !is_up || to_one.is_none() {
         assert!(start.elapsed() < PATIENCE, "no connection");
         if let Some(Owned::Up(peer, _)) = poll(one) {

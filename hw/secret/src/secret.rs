@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn random_secrets_differ_and_are_text() {
-        let (one, other) = (Secret::random().unwrap(), Secret::random().unwrap());
+        let one = Secret::random().unwrap();
+        let other = Secret::random().unwrap();
         assert_ne!(one.expose(), other.expose());
         assert!(one.expose().len() == 64 && one.expose().iter().all(u8::is_ascii_hexdigit));
     }

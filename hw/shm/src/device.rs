@@ -98,7 +98,8 @@ impl Shm {
     /// alone.
     fn connect_oneself(&mut self) -> Result<(), DeviceError> {
         let none_left = DeviceError::Exhausted { what: "ring", limit: doorbell::BITS };
-        let (local, connections) = (&self.local, &mut self.connections);
+        let local = &self.local;
+        let connections = &mut self.connections;
         let mapping = Mapping::private(local.geometry.pair_bytes()).in_call("mmap")?;
         let rings = Ring::pair(mapping, local.geometry, local.geometry);
         let (Some([ring, _]), Some(bit)) = (rings, connections.inboxes.reserve()) else {
@@ -194,7 +195,8 @@ impl Device for Shm {
             Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
             Some(PeerState::Draining(..) | PeerState::Down) | None => return Err(Refused::Down),
         };
-        let (header, payload) = (message.header, message.payload);
+        let header = message.header;
+        let payload = message.payload;
         let room = (connection.message_max as usize).saturating_sub(header.len());
         if header.len() > Outgoing::HEADER_MAX || payload.len() > room {
             return Err(Refused::TooLong);

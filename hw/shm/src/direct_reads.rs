@@ -54,7 +54,9 @@ impl DirectRead {
         (into, length): (Buffer, usize),
         token: u64,
     ) -> Self {
-        let (pieces, done, side) = (MessagePieces::of(length), 0, None);
+        let pieces = MessagePieces::of(length);
+        let done = 0;
+        let side = None;
         DirectRead {
             peer,
             remote,

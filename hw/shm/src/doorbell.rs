@@ -97,7 +97,8 @@ impl Doorbell {
 
     /// Sets a bit. The owner, if it sleeps, finds it when something else wakes it.
     pub(crate) fn ring_quietly(&self, bit: DoorbellBit) {
-        let (word, mask) = (bit.index() / 64, 1 << (bit.index() % 64));
+        let word = bit.index() / 64;
+        let mask = 1 << (bit.index() % 64);
         self.page().words.0[word].fetch_or(mask, Release);
         self.page().summary.0.fetch_or(1 << word, SeqCst);
     }
@@ -191,7 +192,8 @@ impl PendingRings {
             return None;
         }
         let start = (usize::from(self.last) + 1) % BITS;
-        let (word, bit) = (start / 64, start % 64);
+        let word = start / 64;
+        let bit = start % 64;
         let after = self.words[word] & (u64::MAX << bit);
         let found = if after != 0 {
             word * 64 + after.trailing_zeros() as usize

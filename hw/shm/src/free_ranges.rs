@@ -32,7 +32,8 @@ impl FreeRanges {
 
     /// Puts back bytes that [`FreeRanges::take`] returned.
     pub(crate) fn put(&mut self, start: usize, length: usize) {
-        let (mut start, mut end) = (start, start + length);
+        let mut end = start + length;
+        let mut start = start;
         if let Some((&before, &bytes)) = self.by_start.range(..start).next_back()
             && before + bytes == start
         {

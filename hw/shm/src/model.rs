@@ -125,7 +125,8 @@ impl Reader {
 
 /// A ring, its reader, and the connection of its writer.
 fn reader_and_writer(has_barriers: bool) -> (Ring, Reader, Connection) {
-    let (ring, doorbell) = (ring(), doorbell());
+    let ring = ring();
+    let doorbell = doorbell();
     let mut reader = Reader::new(&doorbell);
     reader.insert(bit(1), &ring);
     let mut connection = connection(&ring, &doorbell, bit(1));
@@ -348,7 +349,8 @@ fn one_bell_wakes_for_two_writers() {
 #[test]
 fn what_is_written_while_a_ring_is_taken_in_is_found() {
     check(3, || {
-        let (ring, doorbell) = (ring(), doorbell());
+        let ring = ring();
+        let doorbell = doorbell();
         let mut connection = connection(&ring, &doorbell, bit(1));
         let writer = thread::spawn(move || connection.send(&[1; 16], &[], None, &0).unwrap());
         let mut reader = Reader::new(&doorbell);
@@ -361,7 +363,8 @@ fn what_is_written_while_a_ring_is_taken_in_is_found() {
 #[test]
 fn what_is_written_while_a_ring_becomes_cold_is_found() {
     check(3, || {
-        let (ring, doorbell) = (ring(), doorbell());
+        let ring = ring();
+        let doorbell = doorbell();
         let mut reader = Reader::new(&doorbell);
         reader.insert(bit(1), &ring);
         let mut connection = connection(&ring, &doorbell, bit(1));
@@ -377,7 +380,9 @@ fn what_is_written_while_a_ring_becomes_cold_is_found() {
 #[test]
 fn a_writer_that_sleeps_until_there_is_room_is_woken() {
     check(3, || {
-        let (ring, readers_doorbell, writers_doorbell) = (ring(), doorbell(), doorbell());
+        let ring = ring();
+        let readers_doorbell = doorbell();
+        let writers_doorbell = doorbell();
         let mut reader = Reader::new(&readers_doorbell);
         reader.insert(bit(1), &ring);
         let mut there = connection(&ring, &readers_doorbell, bit(1));
@@ -413,7 +418,8 @@ fn a_mapped_read_that_succeeds_has_no_byte_of_a_later_use() {
         let word = Arc::new(AtomicU64::new(0));
         let bytes = Arc::new([AtomicU64::new(1), AtomicU64::new(1)]);
         let owner = thread::spawn({
-            let (word, bytes) = (word.clone(), bytes.clone());
+            let word = word.clone();
+            let bytes = bytes.clone();
             move || {
                 generation::end(&word);
                 bytes.iter().for_each(|byte| byte.store(2, Relaxed));
@@ -434,7 +440,8 @@ fn each_piece_of_a_message_has_one_owner_and_is_seen_whole() {
         // SAFETY: loom reports accesses at the same time.
         let copy = |cell: &UnsafeCell<u8>| cell.with_mut(|byte| unsafe { *byte += 1 });
         let mut receiver = ReceiverSide::begin(&claims, 1, 3, 0).unwrap();
-        let (senders_claims, senders_pieces) = (claims.clone(), pieces.clone());
+        let senders_claims = claims.clone();
+        let senders_pieces = pieces.clone();
         let sender = thread::spawn(move || {
             let mut side = SenderSide::new(1, 3);
             while let Some(piece) = side.claim(&senders_claims) {

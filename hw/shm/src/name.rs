@@ -183,7 +183,8 @@ mod tests {
         let whole = "         0          0 4294967295\n";
         assert_eq!(user_outside(0, whole), Some(0));
         assert_eq!(user_outside(1000, whole), Some(1000));
-        let (one, other) = ("0 100000 65536\n", "0 1000 1\n1 200000 65535");
+        let one = "0 100000 65536\n";
+        let other = "0 1000 1\n1 200000 65535";
         assert_eq!(user_outside(0, one), Some(100_000));
         assert_eq!(user_outside(0, other), Some(1000));
         assert_eq!(user_outside(7, other), Some(200_006));

@@ -136,7 +136,8 @@ impl Shm {
     /// Asks the kernel for ready descriptors, and does what is due by the clock.
     pub(crate) fn look(&mut self, now: Instant) {
         self.last_look = now;
-        let (local, connections) = (&self.local, &mut self.connections);
+        let local = &self.local;
+        let connections = &mut self.connections;
         for ready in connections.watcher.ready() {
             match ready {
                 Watched::Listener => self.acceptor.accept(local, connections, now),

@@ -151,7 +151,8 @@ unsafe fn stream(from: &[u8], to: *mut u8) {
 unsafe fn stream_line(from: &[u8; LINE_BYTES], to: *mut u8) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
-    let (from, to) = (from.as_ptr().cast::<__m128i>(), to.cast::<__m128i>());
+    let from = from.as_ptr().cast::<__m128i>();
+    let to = to.cast::<__m128i>();
     for index in 0..LINE_BYTES / size_of::<__m128i>() {
         // SAFETY: the loads are inside `from`, and need no alignment; the stores are inside `to`,
         // which is aligned. SSE2 is part of the architecture.

@@ -87,7 +87,8 @@ mod copied {
 
         fn usual() -> Shm {
             // No sweep finds what nobody was woken for.
-            let (read, sweep_interval) = (ReadPolicy::Copied, Duration::from_secs(3600));
+            let read = ReadPolicy::Copied;
+            let sweep_interval = Duration::from_secs(3600);
             shm(ShmConfig::default().read(read).sweep_interval(sweep_interval).membarrier(false))
         }
 
@@ -165,7 +166,8 @@ fn a_copied_read_ends_although_half_of_the_ring_is_always_in_use() {
         let read = ReadPolicy::Copied;
         shm(narrow().read(read).ring_bytes(4096).message_max(1024))
     };
-    let (mut a, mut b) = (small(), small());
+    let mut a = small();
+    let mut b = small();
     let (to_b, to_a) = connect(&mut a, &mut b);
     let exposure = b.expose(READER, Buffer::from(pattern(3, 10_000))).unwrap();
     let remote = exposure.span;

@@ -32,7 +32,8 @@ struct Pair {
 
 impl Pair {
     fn new(reader: ShmConfig, sender: ShmConfig) -> Self {
-        let (mut reader, mut sender) = (shm(reader), shm(sender));
+        let mut reader = shm(reader);
+        let mut sender = shm(sender);
         let (to_sender, to_reader) = connect(&mut reader, &mut sender);
         let remote = sender.expose(to_reader, Buffer::from(pattern(1, LENGTH))).unwrap().span;
         Pair { reader, sender, to_sender, remote }
@@ -42,7 +43,8 @@ impl Pair {
     /// lie at the end of the buffer then, which the receiver has not come to.
     fn begin(&mut self, into: Buffer) -> Vec<u8> {
         let end = into.as_ptr().addr() + LENGTH - PIECE;
-        let (peer, remote) = (self.to_sender, self.remote);
+        let peer = self.to_sender;
+        let remote = self.remote;
         self.reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
         assert!(self.reader.poll().is_none());
         for _ in 0..100 {
@@ -78,7 +80,8 @@ fn a_sender_that_polls_copies_from_the_end() {
 #[test]
 fn a_sender_that_does_not_poll_costs_nothing() {
     let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
-    let (peer, remote) = (pair.to_sender, pair.remote);
+    let peer = pair.to_sender;
+    let remote = pair.remote;
     for length in [0, 1, 65_535, 65_536, 65_537, 100_000, 262_144, LENGTH] {
         let remote = RemoteSpan { length: length as u64, ..remote };
         let into = Buffer::zeroed(length);
@@ -92,7 +95,8 @@ fn a_sender_that_does_not_poll_costs_nothing() {
 #[test]
 fn reads_of_all_lengths_are_whole_while_both_copy() {
     let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
-    let (peer, whole) = (pair.to_sender, pair.remote);
+    let peer = pair.to_sender;
+    let whole = pair.remote;
     // Several at a time: one of them is offered.
     for lengths in [[65_536, 65_537, 1 << 20], [LENGTH, 3, 200_000], [131_071, LENGTH, LENGTH]] {
         for (token, length) in (0..).zip(lengths) {
@@ -165,7 +169,8 @@ fn memory_of_the_device_is_read_by_the_receiver_alone() {
 fn a_read_fails_if_the_sender_has_hung_up() {
     let mut memory = vec![6u8; LENGTH];
     let start = std::ptr::NonNull::from(&mut memory[..]).cast();
-    let (mut reader, mut sender) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let mut reader = shm(ShmConfig::default());
+    let mut sender = shm(ShmConfig::default());
     let (peer, to_reader) = connect(&mut reader, &mut sender);
     // SAFETY: `memory` outlives the sender, and nothing else uses it.
     let buffer = unsafe { Buffer::from_raw(start, LENGTH, false) };
@@ -185,8 +190,10 @@ fn a_read_fails_if_the_sender_has_hung_up() {
 #[test]
 fn a_sender_copies_nothing_that_is_no_longer_exposed() {
     let mut pair = Pair::new(ShmConfig::default(), ShmConfig::default());
-    let (reader, other) = (READER, pattern(2, LENGTH));
-    let (peer, remote) = (pair.to_sender, pair.remote);
+    let reader = READER;
+    let other = pattern(2, LENGTH);
+    let peer = pair.to_sender;
+    let remote = pair.remote;
     let into = Buffer::zeroed(LENGTH);
     let end = into.as_ptr().addr() + LENGTH - PIECE;
     pair.reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();

@@ -28,7 +28,8 @@ fn serve() -> ! {
 fn reader_of(server: &mut Other) -> (Shm, PeerId, RemoteSpan) {
     let address = server.hear_address();
     let [start, key] = [(); 2].map(|()| server.hear());
-    let (address_of, key) = (start.parse().unwrap(), key.parse().unwrap());
+    let address_of = start.parse().unwrap();
+    let key = key.parse().unwrap();
     let mut shm = shm(ShmConfig::default());
     let peer = shm.connect(&address).unwrap();
     wait_for(&mut [&mut shm], "the connection", |_, event| match event {
@@ -88,7 +89,9 @@ fn a_sender_that_is_stopped_holds_up_its_own_message_alone() {
 fn read_again_and_again() -> ! {
     let mut lines = std::io::stdin().lines().map(Result::unwrap);
     let mut next = || lines.next().unwrap();
-    let (address, start, key) = (next().parse().unwrap(), next(), next());
+    let address = next().parse().unwrap();
+    let start = next();
+    let key = next();
     let remote = RemoteSpan {
         address: start.parse().unwrap(),
         key: key.parse().unwrap(),
@@ -96,7 +99,8 @@ fn read_again_and_again() -> ! {
     };
     let mut shm = shm(ShmConfig::default());
     let peer = shm.connect(&address).unwrap();
-    let (mut token, expected) = (0, pattern(5, LENGTH));
+    let mut token = 0;
+    let expected = pattern(5, LENGTH);
     let mut read = |shm: &mut Shm| {
         let into = Buffer::zeroed(LENGTH);
         shm.read(ReadRequest { peer, remote, into, token }).unwrap();
@@ -122,7 +126,8 @@ fn a_receiver_that_is_stopped_holds_up_no_sender() {
     if role().is_some() {
         read_again_and_again();
     }
-    let (mut sender, mut friend) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let mut sender = shm(ShmConfig::default());
+    let mut friend = shm(ShmConfig::default());
     let (to_friend, _) = connect(&mut sender, &mut friend);
     // The reader is the next peer.
     let reader = PeerId(to_friend.0 + 1);

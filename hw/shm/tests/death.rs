@@ -42,7 +42,8 @@ fn a_death_is_noticed_while_a_forked_child_lives() {
 
 #[test]
 fn a_forked_child_that_drops_a_device_disturbs_no_parent() {
-    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let mut a = shm(ShmConfig::default());
+    let mut b = shm(ShmConfig::default());
     let (to_b, _) = connect(&mut a, &mut b);
     let mut devices = Some((a, b));
     // SAFETY: the child has this thread only. It drops its copies and ends by `_exit`.

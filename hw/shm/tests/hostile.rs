@@ -36,7 +36,8 @@ fn hellos_that_break_rules() {
     let victim = bystanders.victim.address();
     let good = hello(invented(&victim, 1));
     let length = good.geometry.pair_bytes();
-    let (pair, doorbell) = (memfd(length, SEALS), memfd(DOORBELL_BYTES, SEALS));
+    let pair = memfd(length, SEALS);
+    let doorbell = memfd(DOORBELL_BYTES, SEALS);
     let fds = [pair.as_raw_fd(), doorbell.as_raw_fd()];
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let unsealed = memfd(length, 0);
@@ -383,7 +384,8 @@ fn memory_that_is_exposed_to_another_peer_is_not_copied() {
         "{reason:?}"
     );
     let Bystanders { victim, friend, to_victim, .. } = &mut bystanders;
-    let (remote, into) = (exposure.span, Buffer::zeroed(5000));
+    let remote = exposure.span;
+    let into = Buffer::zeroed(5000);
     friend.read(ReadRequest { peer: *to_victim, remote, into, token: 1 }).unwrap();
     let into = wait_for(&mut [victim, friend], "the read", |_, event| match event {
         Owned::ReadDone(1, into, Ok(())) => Some(into),
@@ -410,7 +412,8 @@ fn random_words_in_all_shared_memory() {
             scope.spawn(|| {
                 let mut random = Random::new(seed.into());
                 while !stop.load(Ordering::Relaxed) {
-                    let (place, value) = (random.bits(), random.bits());
+                    let place = random.bits();
+                    let value = random.bits();
                     let all = hostile.memory.len();
                     let (map, from, length) = match place % 8 {
                         0 => (&hostile.doorbell, 0, DOORBELL_BYTES),

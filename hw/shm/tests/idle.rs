@@ -57,7 +57,8 @@ fn stream(from: &mut Shm, to: &mut Shm, peer: PeerId, count: usize, length: usiz
 fn an_idle_pair_takes_a_page_and_a_busy_one_more_until_it_is_idle_again() {
     let _alone = alone();
     let config = ShmConfig::default().sweep_interval(Duration::from_millis(20));
-    let (mut one, mut other) = (shm(config.clone()), shm(config));
+    let mut one = shm(config.clone());
+    let mut other = shm(config);
     let (to_other, to_one) = connect(&mut one, &mut other);
     let page = page_bytes();
     for length in [8, 16_000] {

@@ -250,7 +250,8 @@ fn each_end_is_noticed_by_a_sleeping_worker() {
 /// The other side of a connection that a thread watches is told at once that it ends.
 #[test]
 fn a_worker_with_many_peers_leaves_each_of_them() {
-    let (mut hub, mut peer) = (shm(sleepy()), shm(sleepy()));
+    let mut hub = shm(sleepy());
+    let mut peer = shm(sleepy());
     let (to_peer, to_hub) = connect(&mut hub, &mut peer);
     let mut crowd = crowd(&mut hub);
     hub.send(to_peer, message(b"last")).unwrap();

@@ -60,7 +60,8 @@ fn read(device: &mut Shm, peer: PeerId, span: RemoteSpan) -> (Buffer, Result<(),
 fn large_buffers_of_the_device_are_read_without_the_peers_progress() {
     for read_policy in [ReadPolicy::Copied, ReadPolicy::Direct] {
         let config = config().read(read_policy);
-        let (mut a, mut b) = (shm(config.clone()), shm(config));
+        let mut a = shm(config.clone());
+        let mut b = shm(config);
         let (to_b, _) = connect(&mut a, &mut b);
         for length in [32768, 65537, 1 << 20, (5 << 20) + 3] {
             let Exposure { id, span } = expose(&mut b, length, length);
@@ -76,7 +77,8 @@ fn large_buffers_of_the_device_are_read_without_the_peers_progress() {
 
 #[test]
 fn a_buffer_that_is_used_again_sends_its_new_bytes() {
-    let (mut a, mut b) = (shm(config()), shm(config()));
+    let mut a = shm(config());
+    let mut b = shm(config());
     let (to_b, _) = connect(&mut a, &mut b);
     let mut buffer = filled(&mut b, 0, 100_000);
     let start = buffer.as_ptr();
@@ -95,10 +97,12 @@ fn a_buffer_that_is_used_again_sends_its_new_bytes() {
 #[test]
 fn beyond_the_bound_there_is_ordinary_memory() {
     let config = config().device_memory_bytes(1 << 20);
-    let (mut a, mut b) = (shm(config.clone()), shm(config));
+    let mut a = shm(config.clone());
+    let mut b = shm(config);
     let (to_b, _) = connect(&mut a, &mut b);
     let kept: Vec<_> = (0..15).map(|seed| filled(&mut b, seed, 1 << 16)).collect();
-    let (large, next) = (filled(&mut b, 90, 1 << 20), filled(&mut b, 91, 1 << 16));
+    let large = filled(&mut b, 90, 1 << 20);
+    let next = filled(&mut b, 91, 1 << 16);
     for (buffer, seed, length) in [(large, 90, 1 << 20), (next, 91, 1 << 16)] {
         let span = b.expose(READER, buffer).unwrap().span;
         start(&mut a, to_b, span, 1);
@@ -145,7 +149,8 @@ fn read_a_part(device: &mut Shm) {
 #[test]
 fn a_read_fails_if_its_owner_lets_go_of_the_buffer_meanwhile() {
     for by_disconnecting in [false, true] {
-        let (mut a, mut b) = (shm(config()), shm(config()));
+        let mut a = shm(config());
+        let mut b = shm(config());
         let (to_b, to_a) = connect(&mut a, &mut b);
         let Exposure { id, span } = expose(&mut b, 1, 4 << 20);
         start(&mut a, to_b, span, 1);

@@ -39,7 +39,8 @@ fn stay_silent(a: &mut Shm, b: &mut Shm) {
 fn a_worker_without_descriptors_connects_once_it_has_some() {
     let descriptors = Descriptors::alone();
     for free in 0..NEEDED_MAX {
-        let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+        let mut a = shm(ShmConfig::default());
+        let mut b = shm(ShmConfig::default());
         let held = descriptors.leave(free);
         let to_b = a.connect(&b.address()).unwrap();
         let start = Instant::now();
@@ -75,7 +76,8 @@ fn a_worker_without_descriptors_connects_once_it_has_some() {
 fn an_answer_waits_for_the_descriptors_to_accept_it() {
     let descriptors = Descriptors::alone();
     for free in 0..2 {
-        let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+        let mut a = shm(ShmConfig::default());
+        let mut b = shm(ShmConfig::default());
         let to_b = a.connect(&b.address()).unwrap();
         let to_a = wait_for(&mut [&mut b], "the hello", |_, event| match event {
             Owned::Up(peer, _) => Some(peer),
@@ -102,7 +104,8 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
     let descriptors = Descriptors::alone();
     // Without a descriptor for a socket, and without those for the answer.
     for is_answered in [false, true] {
-        let (mut a, mut b) = (shm(impatient()), shm(impatient()));
+        let mut a = shm(impatient());
+        let mut b = shm(impatient());
         let address = b.address();
         let (to_b, held);
         if is_answered {
@@ -148,7 +151,9 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
 /// Calls a device again and again in the name of `claimed`, for longer than connecting may take.
 /// Returns the last answer, and what the device has reported.
 fn call(victim: &mut Shm, claimed: Address) -> (Refusal, Vec<Owned>) {
-    let (start, mut answer, mut reported) = (Instant::now(), None, Vec::new());
+    let start = Instant::now();
+    let mut answer = None;
+    let mut reported = Vec::new();
     while start.elapsed() < Duration::from_millis(600) {
         let caller = RawSocket::connect(&victim.address()).unwrap();
         let memory = memfd(4096, 0);

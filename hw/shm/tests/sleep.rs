@@ -16,7 +16,8 @@ use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 #[test]
 fn an_idle_worker_is_not_woken() {
     let config = ShmConfig::default().sweep_interval(Duration::from_secs(3600));
-    let (mut a, mut b) = (shm(config.clone()), shm(config));
+    let mut a = shm(config.clone());
+    let mut b = shm(config);
     connect(&mut a, &mut b);
     fall_asleep(&mut a);
     assert!(!sleep(&a, Duration::from_millis(50)));
@@ -83,7 +84,8 @@ fn many_senders_wake_one_sleeping_worker() {
         let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
         let senders: Vec<_> = (0..SENDERS)
             .map(|number| {
-                let (config, ends) = (config.clone(), ends.clone());
+                let config = config.clone();
+                let ends = ends.clone();
                 std::thread::spawn(move || {
                     let mut sender = shm(config);
                     let peer = sender.connect(&address).unwrap();

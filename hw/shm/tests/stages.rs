@@ -198,7 +198,8 @@ fn meets(role: Role, fate: Fate, at: usize) -> bool {
     line.set_nonblocking(true).unwrap();
     let mut traced = Traced::fork(|| traced_program(role, end_of_child, &hub_address));
     traced.go_on();
-    let (mut text, mut part) = (Vec::new(), [0; 256]);
+    let mut text = Vec::new();
+    let mut part = [0; 256];
     loop {
         traced.continue_if_stopped();
         match line.read(&mut part) {

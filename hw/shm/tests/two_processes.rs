@@ -113,7 +113,8 @@ fn an_address_without_a_worker_is_unreachable() {
 
 #[test]
 fn a_closed_worker_goes_down_after_its_messages() {
-    let (mut a, mut b) = (shm(ShmConfig::default()), shm(ShmConfig::default()));
+    let mut a = shm(ShmConfig::default());
+    let mut b = shm(ShmConfig::default());
     let (to_b, to_a) = connect(&mut a, &mut b);
     for number in 0..100u8 {
         b.send(to_a, message(&[number])).unwrap();
@@ -190,7 +191,8 @@ fn a_server_short_of_descriptors_serves_later_peers() {
     for client in &mut clients {
         client.connect(&address).unwrap();
     }
-    let (mut ups, mut downs) = (0, 0);
+    let mut ups = 0;
+    let mut downs = 0;
     let mut all: Vec<&mut Shm> = clients.iter_mut().collect();
     wait_for(&mut all, "an answer to each", |_, event| {
         match event {

@@ -83,8 +83,8 @@ fn a_connection_of_another_user_is_closed_before_anything_is_received() {
         let mut own = shm(ShmConfig::default());
         assert!(own.connect(&victim).is_err());
         let hello = hello(invented(&own.address(), 1));
-        let (pair, doorbell) =
-            (memfd(hello.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let pair = memfd(hello.geometry.pair_bytes(), SEALS);
+        let doorbell = memfd(DOORBELL_BYTES, SEALS);
         let raw = RawSocket::connect(&victim).unwrap();
         raw.send(&hello.emit(), &[pair.as_raw_fd(), doorbell.as_raw_fd()]);
         assert!(raw.receive().is_none());
@@ -268,8 +268,8 @@ fn a_user_that_has_no_number_in_a_namespace_is_not_taken_for_another_one_that_ha
     let process = process >> 22 << 22 | std::process::id();
     bytes[16..20].copy_from_slice(&process.to_le_bytes());
     let hello = hello(invented(&Address::from_bytes(&bytes).unwrap(), 1));
-    let (pair, doorbell) =
-        (memfd(hello.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS));
+    let pair = memfd(hello.geometry.pair_bytes(), SEALS);
+    let doorbell = memfd(DOORBELL_BYTES, SEALS);
     let raw = RawSocket::connect(&victim).unwrap();
     raw.send(&hello.emit(), &[pair.as_raw_fd(), doorbell.as_raw_fd()]);
     assert!(raw.receive().is_none(), "was let in");

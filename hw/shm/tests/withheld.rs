@@ -217,7 +217,8 @@ fn a_receiver_sleeps_while_its_sender_copies_and_is_woken_afterwards() {
     let config = ShmConfig::default()
         .sender_writes(SenderWrites::AllBuffers)
         .sweep_interval(Duration::from_secs(3600));
-    let (mut reader, mut sender) = (shm(config.clone()), shm(config));
+    let mut reader = shm(config.clone());
+    let mut sender = shm(config);
     let (peer, to_reader) = connect(&mut reader, &mut sender);
     let remote = sender.expose(to_reader, Buffer::from(vec![5; 2 * LENGTH])).unwrap().span;
     reader.read(ReadRequest { peer, remote, into, token: 3 }).unwrap();

@@ -44,7 +44,8 @@ pub unsafe fn symbol(
     version: Option<&str>,
 ) -> Result<*mut c_void, String> {
     let c_string = |text: &str| CString::new(text).map_err(|error| error.to_string());
-    let (name, version) = (c_string(name)?, version.map(c_string).transpose()?);
+    let name = c_string(name)?;
+    let version = version.map(c_string).transpose()?;
     // SAFETY: the caller gives a handle; both strings are terminated.
     let found = unsafe {
         match &version {

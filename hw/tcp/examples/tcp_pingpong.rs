@@ -235,7 +235,8 @@ impl Measured {
     }
 
     fn read_all(&mut self, buffers: &mut Vec<Buffer>) -> Outcome<()> {
-        let (mut started, mut ended) = (0, 0);
+        let mut started = 0;
+        let mut ended = 0;
         while ended < STREAM_BYTES / MIB {
             while started < STREAM_BYTES / MIB
                 && let Some(into) = buffers.pop()

@@ -183,7 +183,8 @@ impl Tcp {
     /// not sent its proof yet: then the other worker can't have accepted it, and the one that is
     /// further is taken.
     fn known_peer(&mut self, address: &Address) -> Result<Option<PeerId>, Refusal> {
-        let (is_smaller, now) = (self.address < *address, self.clock.time());
+        let is_smaller = self.address < *address;
+        let now = self.clock.time();
         // No worker asks for a route that both don't find.
         self.check_route(address).map_err(|_| Refusal::Known)?;
         let Some(peer) = self.peers.find(address) else {
@@ -268,7 +269,8 @@ mod tests {
         let secret = Secret::from_bytes(&[7; 16]).ok();
         let listen = vec![std::net::Ipv4Addr::LOCALHOST.into()];
         let mut tcp = Tcp::new(TcpConfig { secret, listen, ..TcpConfig::default() }).unwrap();
-        let (own, section) = (tcp.address(), tcp.section(Contents::ROOM));
+        let own = tcp.address();
+        let section = tcp.section(Contents::ROOM);
         let place = [place; Network::SHM_BYTES];
         let contents = Contents::new(Contents::of(&own).unwrap().name);
         let contents = contents.with(Network::Shm, &place).with(Network::Tcp, &section);

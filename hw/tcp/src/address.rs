@@ -146,7 +146,8 @@ mod tests {
     /// Shared memory and verbs leave 18 bytes.
     #[test]
     fn one_host_of_either_family_fits_beside_all_other_networks() {
-        let (shm, verbs) = ([1; Network::SHM_BYTES], [1; Network::VERBS_BYTES]);
+        let shm = [1; Network::SHM_BYTES];
+        let verbs = [1; Network::VERBS_BYTES];
         let room = Contents::ROOM - shm.len() - verbs.len();
         let left = |hosts: &[&str]| {
             let section = sample(hosts).section(room);

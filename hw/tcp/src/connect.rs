@@ -71,7 +71,9 @@ impl Tcp {
 
     /// Begins a connection to the next host to which one can be begun.
     fn try_ways(&mut self, peer: PeerId) -> Result<(), Bug> {
-        let (now, own, options) = (self.clock.time(), self.address, self.options());
+        let now = self.clock.time();
+        let own = self.address;
+        let options = self.options();
         let connect_timeout = self.config.connect_timeout;
         let (address, attempt) = self.peers.attempt_mut(peer).or_bug(IS_CONNECTING)?;
         let parsed = TcpAddress::parse(&address).ok().or_bug("the address of a peer was parsed")?;

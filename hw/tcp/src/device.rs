@@ -200,7 +200,8 @@ impl Device for Tcp {
 
     #[inline]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
-        let (header, payload) = (message.header, message.payload);
+        let header = message.header;
+        let payload = message.payload;
         let is_too_long =
             |max: usize| header.len() > Outgoing::HEADER_MAX || header.len() + payload.len() > max;
         let connection = match self.peers.state_mut(peer) {
@@ -218,7 +219,8 @@ impl Device for Tcp {
         if connection.is_broken {
             return Err(Refused::Down);
         }
-        let (out, outbox_max) = (&mut connection.out, self.config.outbox_bytes as usize);
+        let out = &mut connection.out;
+        let outbox_max = self.config.outbox_bytes as usize;
         let had_to_send = out.has_to_send();
         // A borrow of this field alone, so that `out` stays usable.
         let socket = connection.socket.as_fd();

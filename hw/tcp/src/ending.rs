@@ -114,7 +114,9 @@ impl Tcp {
     fn end_connection(&mut self, peer: PeerId, mut connection: Connection, reason: DownReason) {
         self.epoll.forget(connection.socket());
         self.inbox.forget(peer);
-        connection.counted_for.take().into_iter().for_each(|host| self.hosts.remove(host));
+        if let Some(host) = connection.counted_for.take() {
+            self.hosts.remove(host);
+        }
         if connection.busy_since.is_some() {
             self.busy.retain(|other| *other != peer);
         }

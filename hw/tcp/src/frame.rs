@@ -87,7 +87,9 @@ impl Frame {
         header: &[u8; HEADER_BYTES],
         message_max: usize,
     ) -> Result<Self, &'static str> {
-        let (length, kind, word) = (u32_at(header, 0) as usize, header[4], u32_at(header, 8));
+        let length = u32_at(header, 0) as usize;
+        let kind = header[4];
+        let word = u32_at(header, 8);
         if header[5..8] != [0; 3] {
             return Err("a frame with unknown flags");
         }

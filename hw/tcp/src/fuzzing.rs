@@ -42,7 +42,8 @@ pub fn read(data: &[u8]) {
 fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
     const MESSAGE_MAX: usize = 1000;
     const LENGTHS: [usize; 4] = [0, 1, 100, 70_000];
-    let (mut reads, mut out) = (Reads::default(), SendHalf::default());
+    let mut reads = Reads::default();
+    let mut out = SendHalf::default();
     for (token, length) in (0..).zip(LENGTHS) {
         let remote = RemoteSpan { address: 4096, length: length as u64, key: 1 };
         reads.start(&mut out, remote, length, Buffer::zeroed(length), token);

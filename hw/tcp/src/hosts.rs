@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_machine_has_its_quota_and_leaves_nothing_behind() {
-        let (one, two) = (Host::V4([192, 0, 2, 1].into()), Host::Loopback);
+        let one = Host::V4([192, 0, 2, 1].into());
+        let two = Host::Loopback;
         let mut quota = HostQuota::new(2);
         for _ in 0..2 {
             assert!(quota.has_room(one));

@@ -50,7 +50,8 @@ impl Leaving {
         let messages = connection.unacknowledged_messages();
         let (socket, mut out) = connection.into_sending_half();
         out.leave();
-        let (has_ended_sending, has_heard_end) = (false, false);
+        let has_ended_sending = false;
+        let has_heard_end = false;
         Leaving { peer, socket, out, messages, until, has_ended_sending, has_heard_end }
     }
 

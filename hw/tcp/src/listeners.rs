@@ -150,7 +150,8 @@ fn listen_everywhere(port: u16) -> io::Result<(u16, Vec<OwnedFd>)> {
 fn listen_on(hosts: &[IpAddr], wanted: u16) -> io::Result<(u16, Vec<OwnedFd>)> {
     let mut last = io::Error::from(io::ErrorKind::InvalidInput);
     for _ in 0..PORT_TRIALS {
-        let (mut port, mut listeners) = (wanted, Vec::new());
+        let mut port = wanted;
+        let mut listeners = Vec::new();
         for host in hosts {
             match tcp::listen(SocketAddr::new(*host, port), BACKLOG, true) {
                 Ok(listener) => {

@@ -137,7 +137,8 @@ mod tests {
     use super::*;
 
     fn reads(count: u64, length: usize) -> (Reads, SendHalf) {
-        let (mut reads, mut out) = (Reads::default(), SendHalf::default());
+        let mut reads = Reads::default();
+        let mut out = SendHalf::default();
         let remote = RemoteSpan { address: 1, key: 2, length: length as u64 };
         for token in 0..count {
             reads.start(&mut out, remote, length, Buffer::zeroed(length), token);

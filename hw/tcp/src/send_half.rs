@@ -332,7 +332,8 @@ mod tests {
         sockets: &mut (UnixStream, UnixStream),
         x: Readable<'_>,
     ) -> Vec<u8> {
-        let (mut got, mut piece) = (Vec::new(), [0; 777]);
+        let mut got = Vec::new();
+        let mut piece = [0; 777];
         loop {
             let is_done = out.push(sockets.0.as_fd(), x).unwrap();
             match sockets.1.read(&mut piece) {
@@ -383,7 +384,8 @@ mod tests {
 
     #[test]
     fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         let mut exposures = Exposures::default();
         let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
         let other = exposures.expose(READER, Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
@@ -408,7 +410,8 @@ mod tests {
 
     #[test]
     fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         let mut exposures = Exposures::default();
         let long = exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
@@ -427,7 +430,8 @@ mod tests {
 
     #[test]
     fn the_outbox_refuses_what_is_beyond_its_bound_and_keeps_the_order() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         let mut sent = 0;
         while out.send(sockets.0.as_fd(), [&[7; 1000], b"end"], None, 5000).is_ok() {
             sent += 1;
@@ -440,7 +444,8 @@ mod tests {
 
     #[test]
     fn a_message_longer_than_the_outbox_does_not_wait_for_the_end_of_reads() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         let mut exposures = Exposures::default();
         let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();
@@ -457,7 +462,8 @@ mod tests {
 
     #[test]
     fn a_peer_is_asked_once_for_the_acknowledgement_of_what_was_sent() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         for _ in 0..2 {
             assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
             (0..3).for_each(|_| out.ask_for_acknowledgement());
@@ -469,7 +475,8 @@ mod tests {
 
     #[test]
     fn there_is_something_to_send_while_a_message_a_read_or_a_piece_is_left() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         let mut exposures = Exposures::default();
         let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
         assert!(!out.has_to_send());
@@ -502,7 +509,8 @@ mod tests {
 
     #[test]
     fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
-        let (mut sockets, mut out) = (stream(), SendHalf::default());
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
         let mut exposures = Exposures::default();
         let long = exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
         out.take_request(1, long.span).unwrap();

@@ -16,7 +16,8 @@ use common::{
 };
 
 fn talk(a: TcpConfig, b: TcpConfig) {
-    let (mut a, mut b) = (tcp(a), tcp(b));
+    let mut a = tcp(a);
+    let mut b = tcp(b);
     let (to_b, to_a) = connect(&mut a, &mut b);
     exchange(&mut a, to_b, &mut b);
     exchange(&mut b, to_a, &mut a);
@@ -72,7 +73,8 @@ fn a_port_that_is_taken_is_an_error_and_is_free_after_its_worker() {
 /// worker at the second.
 #[test]
 fn a_host_that_is_another_worker_or_none_is_passed_over() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let port = place(&b.address()).port();
     let two = config().listen(vec![Ipv4Addr::new(127, 0, 0, 2).into()]).port(port);
     let mut other = tcp(two);

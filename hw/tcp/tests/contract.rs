@@ -80,7 +80,8 @@ device_contract! { OnTcp:
 
 #[test]
 fn a_flush_after_a_disconnect_waits_for_acknowledgements() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     // More than the kernel holds for a receiver that doesn't receive.
     let bytes = pattern(1, 60_000);
@@ -111,7 +112,8 @@ fn a_flush_after_a_disconnect_waits_for_acknowledgements() {
 #[test]
 fn reads_take_turns_and_a_message_passes_them() {
     const LENGTH: usize = 64 << 20;
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, to_a) = connect(&mut a, &mut b);
     let spans = [1, 2].map(|seed| b.expose(READER, Buffer::from(vec![seed; LENGTH])).unwrap().span);
     for (token, remote) in (0..).zip(spans) {
@@ -148,7 +150,8 @@ fn fill(tcp: &mut Tcp, peer: PeerId, bytes: &[u8]) {
 /// A peer leaves before it has taken all messages: the others are lost, and each is counted.
 #[test]
 fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     fill(&mut a, to_b, &pattern(1, 60_000));
     let mut mark = None;
@@ -162,7 +165,8 @@ fn messages_that_a_peer_has_not_taken_when_it_leaves_are_lost() {
 #[test]
 fn a_worker_leaves_at_once_whose_peer_has_left_before() {
     let patient = config().leave_timeout(Duration::from_secs(3600));
-    let (mut a, mut b) = (tcp(patient.clone()), tcp(patient));
+    let mut a = tcp(patient.clone());
+    let mut b = tcp(patient);
     connect(&mut a, &mut b);
     drop(b);
     let (tell, told) = channel();
@@ -178,7 +182,9 @@ fn a_worker_leaves_at_once_whose_peer_has_left_before() {
 fn workers_that_leave_at_once_receive_from_each_other() {
     // More waits than the first worker's machine takes at a time.
     let large = config().outbox_bytes(64 << 20);
-    let (mut a, mut b, mut c) = (tcp(config()), tcp(large), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(large);
+    let mut c = tcp(config());
     let (b_to_a, _) = connect(&mut b, &mut a);
     let (a_to_c, _) = connect(&mut a, &mut c);
     let bytes = pattern(1, 60_000);
@@ -190,7 +196,8 @@ fn workers_that_leave_at_once_receive_from_each_other() {
     let leaving = thread::spawn(move || drop(a));
     // It tells the second worker that it leaves before that one has sent all.
     thread::sleep(Duration::from_millis(100));
-    let (mut mark, start) = (None, Instant::now());
+    let mut mark = None;
+    let start = Instant::now();
     loop {
         match b.flush(b_to_a, &mut mark) {
             Flush::Done => break,

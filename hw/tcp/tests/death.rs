@@ -219,7 +219,8 @@ fn a_peer_that_does_not_receive_for_long_is_alive() {
         .acknowledge_timeout(Duration::from_secs(1))
         .keep_alive(Duration::from_secs(4))
         .connect_timeout(Duration::from_millis(500));
-    let (mut a, mut b) = (tcp(short.clone()), tcp(short));
+    let mut a = tcp(short.clone());
+    let mut b = tcp(short);
     let (to_b, to_a) = connect(&mut a, &mut b);
     let mut sent = 0;
     while a.send(to_b, message(&numbered(sent))) != Err(Refused::Full) {
@@ -248,10 +249,13 @@ fn a_peer_that_does_not_receive_for_long_is_alive() {
 /// A reader that takes little at a time gets everything, and other peers' messages don't wait.
 #[test]
 fn a_slow_reader_is_alive_and_others_are_served() {
-    let (mut a, mut slow, mut other) = (tcp(config()), tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut slow = tcp(config());
+    let mut other = tcp(config());
     let (to_slow, _) = connect(&mut a, &mut slow);
     let (to_other, _) = connect(&mut a, &mut other);
-    let (mut sent, mut received) = (0, 0);
+    let mut sent = 0;
+    let mut received = 0;
     let mut refused = 0;
     while received < COUNT {
         if sent < COUNT {

@@ -83,7 +83,8 @@ fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
 /// guessed it, gets none of the bytes and loses its connection. The other one reads on.
 #[test]
 fn memory_that_is_exposed_to_another_peer_is_not_read() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, to_a) = connect(&mut a, &mut b);
     let Exposure { span, .. } = a.expose(to_b, Buffer::from(vec![7; 5000])).unwrap();
     let (raw, peer) = hostile(&mut a, 1);
@@ -107,7 +108,8 @@ fn memory_that_is_exposed_to_another_peer_is_not_read() {
 #[test]
 fn a_name_that_is_in_use_is_refused_and_its_connection_goes_on() {
     const KNOWN: u8 = 3;
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, to_a) = connect(&mut a, &mut b);
     for name in [b.address(), a.address()] {
         let raw = Raw::greet(&mut a, &secret(7), &name);

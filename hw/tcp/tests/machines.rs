@@ -98,7 +98,8 @@ impl Machines {
     /// Two connected devices, one on each machine, and a neighbour of the first.
     fn pair(&self, a: TcpConfig, b: TcpConfig) -> (Tcp, Tcp, PeerId, PeerId) {
         let anywhere = |config: TcpConfig| config.listen(Vec::new());
-        let (mut a, mut b) = (self.device(0, anywhere(a)), self.device(1, anywhere(b)));
+        let mut a = self.device(0, anywhere(a));
+        let mut b = self.device(1, anywhere(b));
         // The sockets of a connection that is begun here are on the first machine.
         let (to_b, to_a) = self.inside(0, || connect(&mut a, &mut b));
         (a, b, to_b, to_a)

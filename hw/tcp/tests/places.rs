@@ -152,7 +152,8 @@ fn serve_with_few(limit: u64) {
     };
     let used = std::fs::read_dir("/proc/self/fd").unwrap().map(is_below);
     let expected = limit - 2 + 1 - used.filter(|is_below| *is_below).count() as u64;
-    let (mut up, start) = (0, Instant::now());
+    let mut up = 0;
+    let start = Instant::now();
     let mut full_since = None;
     while full_since.is_none_or(|since: Instant| since.elapsed() < Duration::from_millis(300)) {
         match poll(&mut server) {

@@ -28,7 +28,8 @@ fn a_worker_without_descriptors_connects_once_it_has_some() {
     let descriptors = Descriptors::alone();
     // For the socket, for the one that the peer accepts, and some that the peer leaves.
     for free in [0, 1, 2, 4] {
-        let (mut a, mut b) = (tcp(config()), tcp(config()));
+        let mut a = tcp(config());
+        let mut b = tcp(config());
         let held = descriptors.leave(free);
         let to_b = a.connect(&b.address()).unwrap();
         let start = Instant::now();
@@ -51,7 +52,8 @@ fn a_worker_without_descriptors_connects_once_it_has_some() {
 #[test]
 fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
     let descriptors = Descriptors::alone();
-    let (mut a, mut b) = (tcp(impatient()), tcp(impatient()));
+    let mut a = tcp(impatient());
+    let mut b = tcp(impatient());
     let held = descriptors.leave(0);
     let to_b = a.connect(&b.address()).unwrap();
     let down = wait_for(&mut [&mut a], "the report", |_, event| Some(event));
@@ -63,7 +65,8 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
 #[test]
 fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
     let descriptors = Descriptors::alone();
-    let (mut a, mut b) = (tcp(impatient()), tcp(impatient()));
+    let mut a = tcp(impatient());
+    let mut b = tcp(impatient());
     // The caller has a descriptor, and the peer leaves the last ones to peers that it connects to.
     let held = descriptors.leave(4);
     let to_b = a.connect(&b.address()).unwrap();

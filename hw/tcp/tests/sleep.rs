@@ -16,7 +16,8 @@ use common::{
 
 #[test]
 fn an_idle_worker_is_not_woken() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, to_a) = connect(&mut a, &mut b);
     exchange(&mut a, to_b, &mut b);
     exchange(&mut b, to_a, &mut a);

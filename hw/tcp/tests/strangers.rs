@@ -24,7 +24,8 @@ fn quick() -> TcpConfig {
 
 #[test]
 fn garbage_is_closed_unanswered_and_no_peer_notices() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     let own = invented(1);
     let mut other_version = opening(&[1; 16], &own);
@@ -55,7 +56,8 @@ fn a_caller_of_an_older_release_is_refused_although_it_knows_the_secret() {
 
 #[test]
 fn another_secret_is_told_to_the_one_that_connects_and_to_nobody_else() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     let mut other = tcp(config().secret(Some(secret(8))));
     let to_a = other.connect(&a.address()).unwrap();
@@ -73,7 +75,8 @@ fn another_secret_is_told_to_the_one_that_connects_and_to_nobody_else() {
 /// Connections that end, or end their sending half, at each byte of a greeting.
 #[test]
 fn a_greeting_that_ends_early_costs_nothing() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     let whole = [opening(&[1; 16], &invented(1)), question(&[0; 32], 1 << 16)].concat();
     for length in 0..whole.len() {
@@ -91,7 +94,8 @@ fn a_greeting_that_ends_early_costs_nothing() {
 /// The bytes of a good greeting that a worker made by hand has sent, are good once.
 #[test]
 fn a_greeting_that_was_recorded_is_refused_by_every_worker() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let own = invented(1);
     let raw = Raw::connect(&a.address());
     let caller = opening(&[9; 16], &own);
@@ -153,7 +157,8 @@ fn a_proof_that_is_sent_back_to_its_maker_is_wrong() {
 /// Nothing is proved to a worker that isn't the wanted one, or to another program.
 #[test]
 fn a_port_of_another_worker_or_program_is_an_error_with_the_reason() {
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let gone = moved(&invented(9), place(&b.address()));
     let peer = a.connect(&gone).unwrap();
     let reason = wait_for(&mut [&mut a, &mut b], "the end", |index, event| match event {
@@ -210,7 +215,8 @@ fn a_stranger_that_says_too_little_is_closed_in_time() {
 /// Time in which the listening worker doesn't poll doesn't count against those that connect.
 #[test]
 fn a_listener_that_computes_loses_no_caller() {
-    let (mut a, mut b) = (tcp(quick()), tcp(quick()));
+    let mut a = tcp(quick());
+    let mut b = tcp(quick());
     let to_a = b.connect(&a.address()).unwrap();
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1000) {
@@ -253,13 +259,15 @@ fn ten_thousand_strangers_are_not_held_and_keep_no_peer_out() {
     }
     let mut strangers = Other::spawn(test, "strangers");
     let mut a = tcp(config());
-    let (held_before, start) = (descriptors(), Instant::now());
+    let held_before = descriptors();
+    let start = Instant::now();
     strangers.say(&a.address().to_string());
     let hears = std::thread::spawn(move || {
         let answers = [strangers.hear(), strangers.hear()];
         (strangers, answers)
     });
-    let (mut held_max, mut peer) = (0, None);
+    let mut held_max = 0;
+    let mut peer = None;
     let mut b = None;
     while peer.is_none() || !hears.is_finished() {
         assert!(start.elapsed() < common::PATIENCE);
@@ -321,7 +329,8 @@ fn a_worker_without_descriptors_serves_its_peers_and_recovers() {
         let test = "a_worker_without_descriptors_serves_its_peers_and_recovers";
         return Other::spawn(test, "alone").wait();
     }
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     let (to_b, _) = connect(&mut a, &mut b);
     let mut c = tcp(config());
     let to_a = c.connect(&a.address()).unwrap();
@@ -371,7 +380,8 @@ fn refusals_are_logged_once_for_each_machine() {
     }
     log::set_logger(&Lines).unwrap();
     log::set_max_level(log::LevelFilter::Trace);
-    let (mut a, mut b) = (tcp(config()), tcp(config()));
+    let mut a = tcp(config());
+    let mut b = tcp(config());
     for to in [&mut a, &mut b] {
         for garbage in [&[0; OPENING], &[1; OPENING], &[2; OPENING]] {
             let raw = Raw::connect(&to.address());

@@ -194,7 +194,9 @@ impl Ucp {
 
     /// The library's version: major, minor, release.
     pub fn version(&self) -> (u32, u32, u32) {
-        let (mut major, mut minor, mut release) = (0, 0, 0);
+        let mut major = 0;
+        let mut minor = 0;
+        let mut release = 0;
         // SAFETY: three integers to be filled.
         unsafe { (self.ucp_get_version)(&raw mut major, &raw mut minor, &raw mut release) };
         (major, minor, release)

@@ -91,7 +91,8 @@ impl UcxTransport {
     fn envelope_of(&self, wire: u64, length: usize) -> Option<Envelope> {
         let carried = self.carrier.read(wire);
         let source = self.core.meeting.peers.of_number(carried.number)?;
-        let (tag, immediate) = (carried.tag, carried.immediate);
+        let tag = carried.tag;
+        let immediate = carried.immediate;
         Some(Envelope { source, tag, length: length as u64, immediate })
     }
 
@@ -101,9 +102,12 @@ impl UcxTransport {
     fn event_of(&mut self, index: u32) -> Option<MatchingEvent> {
         let key = self.core.operations.key_at(index)?;
         let (operation, context) = self.core.operations.with_context(key)?;
-        let (kind, peer, canceller) = (operation.kind, operation.peer, operation.canceller);
-        let (status, wire, length) =
-            (context.status.get(), context.tag.get(), context.length.get());
+        let kind = operation.kind;
+        let peer = operation.peer;
+        let canceller = operation.canceller;
+        let status = context.status.get();
+        let wire = context.tag.get();
+        let length = context.length.get();
         let (token, mut buffer) = self.retire(key)?;
         match kind {
             Kind::Discard => None,

@@ -74,7 +74,8 @@ impl<'a> ContextSettings<'a> {
                 };
                 CString::new(text).map_err(|_| bad)
             };
-            let (name, value) = (text(&name)?, text(&value)?);
+            let name = text(&name)?;
+            let value = text(&value)?;
             // SAFETY: settings that were read above and terminated strings.
             let status = unsafe { (ucp.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
             check(ucp, "ucp_config_modify", status, "; see UcxConfig::settings")?;
@@ -151,7 +152,8 @@ impl Worker {
             (ucp.ucp_worker_create)(self.context.raw(), &raw const params, &raw mut self.worker)
         };
         check(ucp, "ucp_worker_create", status, "")?;
-        let (mut address, mut length) = (ptr::null_mut(), 0);
+        let mut address = ptr::null_mut();
+        let mut length = 0;
         // SAFETY: a worker; UCX gives an address of so many bytes, which is copied and given back.
         unsafe {
             let get = ucp.ucp_worker_get_address;
@@ -272,7 +274,8 @@ impl Worker {
     /// # Errors
     /// UCX can't register it.
     pub(super) fn register(&self, memory: RawMemory) -> Result<Registered, DeviceError> {
-        let (start, length) = (memory.start().as_ptr(), memory.len());
+        let start = memory.start().as_ptr();
+        let length = memory.len();
         // SAFETY: the caller has the worker. The memory stays allocated as long as the registration
         // lives, by the promise of `RawMemory::new`.
         match unsafe { self.context.register(start, length) } {
@@ -331,7 +334,8 @@ impl Worker {
         };
         let mut param = self.param(&operation.buffer, context, flags);
         param.cb.send = Some(sent);
-        let (start, length) = (operation.buffer.as_ptr().cast(), operation.buffer.len());
+        let start = operation.buffer.as_ptr().cast();
+        let length = operation.buffer.len();
         // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its
         // end.
         let started = unsafe { send(endpoint.0, start, length, tag, &raw const param) };
@@ -484,7 +488,8 @@ fn request_of(started: *mut c_void) -> Option<*mut c_void> {
 
 /// The text that a function writes into a stream.
 fn text(write: impl Fn(*mut libc::FILE)) -> String {
-    let (mut start, mut length) = (ptr::null_mut(), 0);
+    let mut start = ptr::null_mut();
+    let mut length = 0;
     // SAFETY: the stream's places live until it is closed; then they name memory of `length` bytes,
     // which is copied and freed.
     unsafe {

@@ -75,7 +75,8 @@ fn numbered(tls: &str, own: u64) -> Ucx {
 fn a_runtime_may_keep_the_source_in_its_tags() {
     for tls in Transports::ways() {
         let tag = |source: u64, tag: u64| source << 16 | tag;
-        let (mut a, mut b) = (numbered(&tls, 40), numbered(&tls, 50));
+        let mut a = numbered(&tls, 40);
+        let mut b = numbered(&tls, 50);
         let early = b.connect(&a.address()).unwrap();
         let unnumbered = b.receive(pattern_of(tag(40, 1), !0, Some(early)), Buffer::zeroed(1), 1);
         assert!(matches!(unnumbered, Err((_, Unfit::NotCarried(_)))));
@@ -104,7 +105,8 @@ fn a_runtime_may_keep_the_source_in_its_tags() {
 #[ignore = "needs libucx0: ci/test ucx"]
 fn two_peers_with_one_number_are_one_too_many_and_one_without_is_refused() {
     let tls = &Transports::ways()[0];
-    let (mut a, mut b) = (numbered(tls, 1), numbered(tls, 2));
+    let mut a = numbered(tls, 1);
+    let mut b = numbered(tls, 2);
     connect(&mut b, &mut a);
     for mut other in [numbered(tls, 2), numbered(tls, 1), up::<Transports>(tls)] {
         let to_a = other.connect(&a.address()).unwrap();

@@ -216,7 +216,8 @@ impl VerbsConfig {
                 return Err(DeviceError::BadSetting { setting, value, range });
             }
         }
-        let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(3600));
+        let shortest = Duration::from_millis(1);
+        let longest = Duration::from_secs(3600);
         let times = [
             ("connect_timeout_ms", self.connect_timeout, shortest, "from 1 ms to one hour"),
             ("linger_ms", self.linger, Duration::ZERO, "up to one hour"),

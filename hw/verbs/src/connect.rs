@@ -57,11 +57,13 @@ impl Verbs {
             return Ok(peer);
         }
         if let Some(what) = self.impairment.what() {
-            let (call, source) = ("ibv_get_async_event", io::Error::other(what));
+            let call = "ibv_get_async_event";
+            let source = io::Error::other(what);
             return Err(DeviceError::System { call, source, hint: "" });
         }
         let to = self.check_route(address)?;
-        let (own, peer) = (self.own.partition_key(), to.partition_key());
+        let own = self.own.partition_key();
+        let peer = to.partition_key();
         if !can_meet(own, peer) {
             return Err(DeviceError::OtherPartition { own, peer, setting: PARTITION_KEY });
         }
@@ -142,7 +144,8 @@ impl Verbs {
         address: Address,
         connecting: Connecting,
     ) -> Result<PeerId, DeviceError> {
-        let (numbers, needed) = (connecting.link.numbers(), connecting.link.receives_needed());
+        let numbers = connecting.link.numbers();
+        let needed = connecting.link.receives_needed();
         let added = self.add_peer(address, PeerState::Connecting(Box::new(connecting)));
         let peer = added.inspect_err(|_| self.receives.spare(needed))?;
         self.by_qp.extend(numbers.map(|number| (number, peer)));
@@ -186,7 +189,9 @@ impl Verbs {
     fn send_end(&mut self, peer: PeerId, handshake: impl Fn(LinkEnd) -> Handshake) {
         if let Some(connecting) = self.peers[peer.index()].state.connecting() {
             let Connecting { to, ah, local_end, .. } = connecting;
-            let (to, ah, handshake) = (*to, ah.clone(), handshake(*local_end));
+            let to = *to;
+            let ah = ah.clone();
+            let handshake = handshake(*local_end);
             self.send_datagram(&to, ah, handshake);
         }
     }
@@ -205,7 +210,8 @@ impl Verbs {
     pub(super) fn on_datagram(&mut self, received: &Received) {
         let Datagram { to, from: address, handshake } = &received.datagram;
         let Ok(from) = self.check_route(address) else { return };
-        let (own, peer) = (self.own.partition_key(), from.partition_key());
+        let own = self.own.partition_key();
+        let peer = from.partition_key();
         if *to != self.own.name || !can_meet(own, peer) {
             return;
         }
@@ -317,7 +323,8 @@ impl Verbs {
             self.fail_connecting(peer, DownReason::Misbehaved { what });
             return false;
         }
-        let (link, psn) = (&mut connecting.link, connecting.local_end.psn);
+        let link = &mut connecting.link;
+        let psn = connecting.local_end.psn;
         let connect = |qp: &Qp, remote_qp_num| {
             self.port.connect(qp, &connecting.to, psn, remote_qp_num, &remote_end)
         };

@@ -103,7 +103,8 @@ impl Verbs {
         }
         let mut copied = std::mem::take(&mut link.copied);
         let exposures = &self.exposures;
-        let (receives, outbox) = (&mut self.receives, &mut self.outbox);
+        let receives = &mut self.receives;
+        let outbox = &mut self.outbox;
         let mut path = LinkPath { peer, link, receives, outbox, sent: 0 };
         let mut pushed = Ok(());
         let mut sent_before = None;

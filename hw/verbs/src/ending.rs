@@ -168,7 +168,8 @@ impl Verbs {
         if self.ending.is_empty() {
             return;
         }
-        let (now, is_mute) = (Instant::now(), self.impairment.is_mute);
+        let now = Instant::now();
+        let is_mute = self.impairment.is_mute;
         for at in (0..self.ending.len()).rev() {
             let peer = self.ending[at];
             let is_done = match &mut self.peers[peer.index()].state {

@@ -105,7 +105,8 @@ impl Verbs {
     /// The port is down or up, or may have got another address.
     fn port_changed(&mut self, event_type: sys::ibv_event_type) {
         let context = self.context.clone();
-        let (device, port) = (&context.name, self.port.number);
+        let device = &context.name;
+        let port = self.port.number;
         match event_type {
             sys::IBV_EVENT_PORT_ERR => {
                 let longest = self.config.silence_max();

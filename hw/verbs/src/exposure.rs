@@ -178,7 +178,8 @@ mod tests {
         assert_eq!(exposures.withdrawn.len(), 0);
         withdraw(&mut exposures, 2, true);
         withdraw(&mut exposures, 3, true);
-        let (first, last) = (exposures.withdrawn[0].0, exposures.withdrawn[1].0);
+        let first = exposures.withdrawn[0].0;
+        let last = exposures.withdrawn[1].0;
         exposures.unregister_expired(first, linger);
         assert_eq!(exposures.withdrawn.len(), 2);
         exposures.unregister_expired(last + linger, linger);

@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn routable_ipv4_of_version_2_is_best() {
-        let (v1, v2) = (sys::IBV_GID_TYPE_ROCE_V1, sys::IBV_GID_TYPE_ROCE_V2);
+        let v1 = sys::IBV_GID_TYPE_ROCE_V1;
+        let v2 = sys::IBV_GID_TYPE_ROCE_V2;
         let ordered = [
             rank(v2, gid("::ffff:10.77.0.1")),
             rank(v2, gid("2001:db8::1")),

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn quick_handles_are_always_allowed() {
-        let (mut limiter, start) = (HandleLimiter::default(), Instant::now());
+        let mut limiter = HandleLimiter::default();
+        let start = Instant::now();
         for at in 0..1000 {
             let began = start + at * SLOW;
             assert!(limiter.is_allowed(began));
@@ -50,8 +51,10 @@ mod tests {
 
     #[test]
     fn a_flood_of_requests_from_hosts_that_are_not_there_takes_a_ninth_of_the_time() {
-        let (mut limiter, start) = (HandleLimiter::default(), Instant::now());
-        let (mut now, mut slow) = (start, Duration::ZERO);
+        let mut limiter = HandleLimiter::default();
+        let start = Instant::now();
+        let mut now = start;
+        let mut slow = Duration::ZERO;
         while now < start + 900 * SECOND {
             if limiter.is_allowed(now) {
                 limiter.record(now, now + SECOND);

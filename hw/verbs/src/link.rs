@@ -453,7 +453,8 @@ impl Link {
         silence_max: Duration,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
-        let (had_sent, had_heard) = (self.has_sent, self.has_received);
+        let had_sent = self.has_sent;
+        let had_heard = self.has_received;
         (self.has_sent, self.has_received) = (false, false);
         if !had_sent && self.allowance.can_release() && self.under_way() < self.depth {
             self.allowance.release();

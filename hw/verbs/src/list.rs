@@ -182,7 +182,8 @@ impl List {
             entry.buffer.take()
         });
         if is_first {
-            let (tag, app_ctx) = (tm.tag, tm.priv_);
+            let tag = tm.tag;
+            let app_ctx = tm.priv_;
             self.events.push(TagEvent::Matched { entry: name, peer, tag, app_ctx });
         }
         if let Some(Some(buffer)) = landed {
@@ -345,7 +346,8 @@ impl TagList for List {
     }
 
     fn delete(&mut self, handle: TagHandle, answer: bool, count: u16) -> Result<(), TagRefused> {
-        let (is_broken, is_lost) = (self.is_broken, self.is_lost);
+        let is_broken = self.is_broken;
+        let is_lost = self.is_lost;
         let slot = u64::from(handle.0);
         let entry = self.entry(slot).filter(|entry| !entry.awaits_deleted);
         let entry = entry.ok_or(TagRefused::NoSuchEntry)?;

@@ -95,7 +95,8 @@ impl Cq {
     /// Creates a queue with room for at least `entries`.
     pub(super) fn new(channel: Arc<Channel>, entries: u32) -> io::Result<Self> {
         let entries = i32::try_from(entries).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let (context, raw_channel) = (channel.context(), channel.raw.as_ptr());
+        let context = channel.context();
+        let raw_channel = channel.raw.as_ptr();
         let create = context.verbs.ibv_create_cq;
         let vector = context.completion_vector();
         // SAFETY: context and channel are open, and the queue keeps the channel.
@@ -393,7 +394,8 @@ impl Qp {
             // SAFETY: domain and queues exist, and the queue pair keeps them.
             let raw = unsafe { (pd.context().verbs.ibv_create_qp)(pd.raw.as_ptr(), &raw mut attr) };
             let inline_max = attr.cap.max_inline_data;
-            let (pd, queues) = (pd.clone(), (cq.clone(), srq.clone()));
+            let pd = pd.clone();
+            let queues = (cq.clone(), srq.clone());
             made(raw).map(|raw| Qp { raw, pd, inline_max, _queues: queues })
         };
         let limit = &pd.context().inline_max;

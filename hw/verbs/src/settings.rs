@@ -185,7 +185,8 @@ impl Setting {
         match self.value {
             SettingField::Number { is_allowed, get, .. } => match get(config) {
                 Some(value) if !is_allowed(value) => {
-                    let (setting, range) = (self.name, self.range);
+                    let setting = self.name;
+                    let range = self.range;
                     Err(DeviceError::BadSetting { setting, value, range })
                 }
                 _ => Ok(()),
@@ -294,7 +295,8 @@ mod tests {
         for setting in SETTINGS.iter().filter(|setting| setting.name != "device") {
             let words = setting.range.split([' ', ',']).filter_map(parse_number);
             let numbers: Vec<u64> = words.collect();
-            let (least, most) = (numbers[0], numbers[numbers.len() - 1]);
+            let least = numbers[0];
+            let most = numbers[numbers.len() - 1];
             let set = |number: u64| {
                 let mut config = VerbsConfig::default();
                 setting.set(&mut config, &number.to_string(), setting.name)

@@ -18,7 +18,8 @@ fn up(device: &str) -> Verbs {
 /// Two workers that are connected, each on a device of its own.
 fn pair() -> (Verbs, Verbs, PeerId) {
     install(&[Card::infiniband("a", 1, 0), Card::infiniband("b", 2, 0)]);
-    let (mut a, mut b) = (up("a"), up("b"));
+    let mut a = up("a");
+    let mut b = up("b");
     let (to_b, _) = connect(&mut a, &mut b);
     (a, b, to_b)
 }

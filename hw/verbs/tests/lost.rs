@@ -35,8 +35,8 @@ fn add(device: &mut Verbs, entry: u32, tag: u64, buffer: Buffer) -> TagHandle {
 #[ignore = "kills the device: ci/test hca"]
 fn a_lost_device_gives_its_receives_back() {
     let config = || VerbsConfig::default().tag_matching(TagMatching::Auto);
-    let (mut a, mut b) =
-        (Verbs::new(config()).unwrap(), Verbs::new(VerbsConfig::default()).unwrap());
+    let mut a = Verbs::new(config()).unwrap();
+    let mut b = Verbs::new(VerbsConfig::default()).unwrap();
     for device in [&mut a, &mut b] {
         await_event(device, |event| matches!(event, Event::PeerUp { .. }).then_some(()));
     }

@@ -22,7 +22,8 @@ fn up(device: &str) -> Verbs {
 fn refusal(one: Card, other: Card) -> Option<String> {
     let names = [one.name, other.name];
     install(&[one, other]);
-    let (mut a, b) = (up(names[0]), up(names[1]));
+    let mut a = up(names[0]);
+    let b = up(names[1]);
     a.connect(&b.address()).err().map(|error| error.to_string())
 }
 
@@ -32,7 +33,8 @@ fn workers_connect_over_each_version_of_roce_and_each_kind_of_address() {
     for kind in [V1, V2] {
         for [one, other] in [["::ffff:10.0.0.1", "::ffff:10.0.0.2"], ["fe80::1", "fe80::2"]] {
             install(&[Card::roce("a", one, kind), Card::roce("b", other, kind)]);
-            let (mut a, mut b) = (up("a"), up("b"));
+            let mut a = up("a");
+            let mut b = up("b");
             connect(&mut a, &mut b);
         }
     }
@@ -144,7 +146,8 @@ fn ranks_take_turns_at_ports_of_one_network_alone() {
 fn a_library_without_the_newer_query_works_on_infiniband_and_is_named_on_ethernet() {
     is_old();
     install(&[Card::infiniband("a", 1, 0), Card::infiniband("b", 2, 0)]);
-    let (mut a, mut b) = (up("a"), up("b"));
+    let mut a = up("a");
+    let mut b = up("b");
     connect(&mut a, &mut b);
     drop((a, b));
     install(&[Card::roce("c", "::ffff:10.0.0.1", V2)]);

@@ -28,7 +28,8 @@ fn verbs(config: VerbsConfig) -> Verbs {
 }
 
 fn pair() -> (Verbs, Verbs, PeerId, PeerId) {
-    let (mut a, mut b) = (verbs(VerbsConfig::default()), verbs(VerbsConfig::default()));
+    let mut a = verbs(VerbsConfig::default());
+    let mut b = verbs(VerbsConfig::default());
     let (to_b, from_a) = connect(&mut a, &mut b);
     (a, b, to_b, from_a)
 }
@@ -49,7 +50,9 @@ impl Fixture for OnVerbs {
     }
 
     fn narrow(message_max: u32) -> Verbs {
-        let (receive_buffers, queue_depth, send_buffers) = (32, 32, 4);
+        let receive_buffers = 32;
+        let queue_depth = 32;
+        let send_buffers = 4;
         let config = VerbsConfig::default()
             .message_max(message_max)
             .receive_buffers(receive_buffers)
@@ -147,11 +150,13 @@ fn receivers_not_ready() -> u64 {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
     let config = VerbsConfig::default().receive_buffers(32).queue_depth(32).send_buffers(4);
-    let (mut a, mut b) = (verbs(config.clone()), verbs(config));
+    let mut a = verbs(config.clone());
+    let mut b = verbs(config);
     let (to_b, to_a) = connect(&mut a, &mut b);
     let not_ready = receivers_not_ready();
     let mut refused = 0;
-    let (mut sent, mut came) = ([0u32; 2], [0u32; 2]);
+    let mut sent = [0u32; 2];
+    let mut came = [0u32; 2];
     let start = Instant::now();
     while came.iter().any(|came| *came < 2000) {
         for (side, (device, peer)) in [(&mut a, to_b), (&mut b, to_a)].into_iter().enumerate() {
@@ -247,7 +252,8 @@ fn registered_memory_is_kept_for_the_next_and_no_longer_than_allowed() {
     // memory.
     let exposure = device.expose(READER, first).unwrap();
     let first = device.withdraw(READER, exposure.id).unwrap();
-    let (place, key) = (first.as_ptr(), exposure.span.key);
+    let place = first.as_ptr();
+    let key = exposure.span.key;
     drop(first);
     let second = device.allocate(LENGTH + 1000).unwrap();
     assert_eq!((second.as_ptr(), second.len()), (place, LENGTH + 1000));
@@ -299,7 +305,8 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
     let exposure = b.expose(READER, Buffer::from(pattern(1, 4096))).unwrap();
     let beyond = RemoteSpan { length: 4097, ..exposure.span };
     let kept = b.expose(READER, Buffer::from(pattern(2, 4096))).unwrap();
-    let (first, second) = (Buffer::zeroed(4097), Buffer::zeroed(4096));
+    let first = Buffer::zeroed(4097);
+    let second = Buffer::zeroed(4096);
     a.read(ReadRequest { peer: to_b, remote: beyond, into: first, token: 1 }).unwrap();
     a.read(ReadRequest { peer: to_b, remote: kept.span, into: second, token: 2 }).unwrap();
     assert_eq!(read_result(&mut a, &mut b, 1).1, Err(ReadError::BadSpan));
@@ -324,7 +331,8 @@ fn a_read_of_what_is_not_exposed_ends_that_connection_alone() {
 #[ignore = "needs an RDMA device: ci/test roce"]
 fn an_absent_or_closed_worker_is_detected() {
     let config = VerbsConfig::default().connect_timeout(Duration::from_millis(400));
-    let (mut a, mut b) = (verbs(config.clone()), verbs(config.clone()));
+    let mut a = verbs(config.clone());
+    let mut b = verbs(config.clone());
     let gone = verbs(config).address();
     let nobody = a.connect(&gone).unwrap();
     assert_eq!(a.send(nobody, message(&[])), Err(Refused::NotUp));
@@ -347,7 +355,8 @@ fn workers_of_one_job_connect_and_no_others() {
         verbs(VerbsConfig::default().secret(secret).connect_timeout(connect_timeout))
     };
     for (callers, listeners) in [(job(1), None), (None, job(1)), (job(1), job(2))] {
-        let (mut a, mut b) = (with(callers), with(listeners));
+        let mut a = with(callers);
+        let mut b = with(listeners);
         let to_b = a.connect(&b.address()).unwrap();
         match down_reason(&mut [&mut a, &mut b], 0, to_b) {
             DownReason::Misbehaved { what } => assert!(what.contains("the job's secret")),

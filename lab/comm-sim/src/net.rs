@@ -198,7 +198,8 @@ impl Net for SimNet {
     }
 
     fn has_left(&self, process: ProcessId) -> bool {
-        let (own, process) = (self.numbers.own, self.numbers.in_world(process));
+        let own = self.numbers.own;
+        let process = self.numbers.in_world(process);
         process.is_ok_and(|process| self.world.borrow().has_left(own, process))
     }
 

@@ -164,7 +164,8 @@ impl World {
 
     pub(crate) fn named(&self, name: &ProcessName) -> Option<ProcessId> {
         let (job, rank) = name.as_bytes().split_first_chunk()?;
-        let (job, rank) = (u32::from_le_bytes(*job), u32::from_le_bytes(rank.try_into().ok()?));
+        let job = u32::from_le_bytes(*job);
+        let rank = u32::from_le_bytes(rank.try_into().ok()?);
         let number = self.jobs.get(job as usize)?.clone().nth(rank as usize)?;
         Some(ProcessId(number))
     }

@@ -96,8 +96,14 @@ impl Packet {
         let (header, payload) = bytes.split_first_chunk::<HEADER>()?;
         let mut words = header.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
         let mut next = || words.next()?.ok();
-        let (magic, kind, source) = (next()?, next()?, Name(next()?));
-        let (tag, data, length, id, address) = (next()?, next()?, next()?, next()?, next()?);
+        let magic = next()?;
+        let kind = next()?;
+        let source = Name(next()?);
+        let tag = next()?;
+        let data = next()?;
+        let length = next()?;
+        let id = next()?;
+        let address = next()?;
         if magic != MAGIC {
             return None;
         }
@@ -128,7 +134,8 @@ mod tests {
     fn a_packet_is_parsed_as_it_was_made() {
         let source = Name(0x1234_0000_0007);
         let put = |data, address, payload: &[u8]| {
-            let (length, payload) = (if address == 0 { payload.len() } else { 99 }, payload.into());
+            let length = if address == 0 { payload.len() } else { 99 };
+            let payload = payload.into();
             Packet::Put(Put { source, tag: 5, data, length, id: 9, address, payload })
         };
         for packet in [

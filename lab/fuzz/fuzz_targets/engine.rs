@@ -13,7 +13,8 @@ use wire::{config, forge, kill, meet, nodes, settle};
 
 fuzz_target!(|data: &[u8]| {
     let (net, mut n) = nodes(3, &config());
-    let (hostile, good) = (meet(&mut n, 0, 1), meet(&mut n, 0, 2));
+    let hostile = meet(&mut n, 0, 1);
+    let good = meet(&mut n, 0, 2);
     settle(&mut n);
     let mut requests = Vec::new();
     let mut begin = |started: Started| {

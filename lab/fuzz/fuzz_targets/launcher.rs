@@ -22,8 +22,11 @@ fuzz_target!(|data: &[u8]| {
     let mut start = vec![1];
     let mut numbers = data.iter().copied().chain(std::iter::repeat(0));
     let mut number = |most: u8| u32::from(numbers.next().unwrap_or(0) % most);
-    let (job, size, first, count, label) =
-        (number(3), 8 + number(9), number(5), number(5), number(2));
+    let job = number(3);
+    let size = 8 + number(9);
+    let first = number(5);
+    let count = number(5);
+    let label = number(2);
     for number in [job, size, first, count, label] {
         start.extend(number.to_le_bytes());
     }

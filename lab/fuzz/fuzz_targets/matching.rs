@@ -11,11 +11,13 @@ fuzz_target!(|data: &[u8]| {
     let mut unexpected: UnexpectedList<u32> = UnexpectedList::new(2);
     let mut plain_posted: Vec<(PostedHandle, Pattern, u32)> = Vec::new();
     let mut plain_unexpected: Vec<(UnexpectedHandle, Tag, SourceId, u32)> = Vec::new();
-    let (mut gone_posted, mut gone_unexpected) = (Vec::new(), Vec::new());
+    let mut gone_posted = Vec::new();
+    let mut gone_unexpected = Vec::new();
     for (number, step) in (0u32..).zip(data.chunks_exact(4)) {
         let &[what, tag, mask, source] = step else { unreachable!() };
         // Few tags and sources, many masks: more classes than are indexed.
-        let (tag, source) = (Tag(u64::from(tag % 16)), SourceId(u32::from(source % 3)));
+        let tag = Tag(u64::from(tag % 16));
+        let source = SourceId(u32::from(source % 3));
         let mut pattern = Pattern::new(tag, TagMask(u64::from(mask % 64)));
         if what & 0x80 != 0 {
             pattern = pattern.from_source(source);

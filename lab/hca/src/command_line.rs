@@ -186,7 +186,8 @@ impl Options {
         if let Some(missing) = named.into_iter().find(|device| !devices.contains(device)) {
             return Err(OptionError::NoDevice(missing));
         }
-        let (places, subnets) = (self.places.clone(), self.subnets);
+        let places = self.places.clone();
+        let subnets = self.subnets;
         let is_interruptible = self.interruptible || !waits_are_killable();
         let knobs = device_knobs;
         let faults = self.faults.clone();

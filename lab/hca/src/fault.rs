@@ -106,8 +106,10 @@ impl FromStr for DeviceFault {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut words = text.split_ascii_whitespace();
-        let (kind, what) = (words.next(), words.next());
-        let (mut device, mut queue) = (None, None);
+        let kind = words.next();
+        let what = words.next();
+        let mut device = None;
+        let mut queue = None;
         for word in words {
             let wrong = || FaultError::Number(word.to_owned());
             match word.strip_prefix(DEVICE_PREFIX) {

@@ -93,7 +93,8 @@ mod tests {
     /// RDMA_NETWORK_ROCE_V1 has a GRH whatever its GIDs are.
     #[test]
     fn a_route_is_an_ipv4_header_for_version_two_alone() {
-        let (one, other) = (of_ipv4([10, 0, 0, 1]), of_ipv4([10, 0, 0, 2]));
+        let one = of_ipv4([10, 0, 0, 1]);
+        let other = of_ipv4([10, 0, 0, 2]);
         let bytes = |kind, gid| Route { from: PortGid { kind, gid }, to: other }.bytes();
         let v2 = bytes(GidKind::RoceV2, one);
         assert_eq!((&v2[..20], v2[20], v2[29]), (&[0; 20][..], 0x45, 17));
@@ -104,7 +105,8 @@ mod tests {
         }
         assert_eq!(bytes(GidKind::RoceV2, [0xfe; 16])[6], 17);
         let packet = |kind, gid| Route { from: PortGid { kind, gid }, to: other }.packet();
-        let (v1, v2) = (GidKind::RoceV1, GidKind::RoceV2);
+        let v1 = GidKind::RoceV1;
+        let v2 = GidKind::RoceV2;
         assert_eq!([packet(v1, one), packet(v2, one), packet(v2, [0xfe; 16])], [0, 10, 9]);
     }
 }

@@ -82,7 +82,8 @@ impl ProcessMemory {
         // SAFETY: the local span is a slice that is borrowed for the call; remote ones are checked
         // by the kernel.
         let count = unsafe {
-            let (locals, remotes) = (into.as_ptr(), from.as_ptr());
+            let locals = into.as_ptr();
+            let remotes = from.as_ptr();
             libc::process_vm_readv(self.pid, locals, 1, remotes, from.len() as libc::c_ulong, 0)
         };
         usize::try_from(count).map_err(|_| error())
@@ -122,7 +123,8 @@ impl Memory for ProcessMemory {
             // SAFETY: the local spans are slices that are borrowed for the call, and the call only
             // reads them; remote ones are checked by the kernel.
             let written = unsafe {
-                let (locals, remotes) = (locals.as_ptr(), remotes.as_ptr());
+                let locals = locals.as_ptr();
+                let remotes = remotes.as_ptr();
                 libc::process_vm_writev(self.pid, locals, count, remotes, count, 0)
             };
             match usize::try_from(written) {
@@ -174,7 +176,8 @@ impl Memory for ProcessMemory {
             let (Some(span), Some(access)) = (words.next(), words.next()) else { continue };
             let Some((from, to)) = span.split_once('-') else { continue };
             let parse = |text| u64::from_str_radix(text, 16).unwrap_or_default();
-            let (from, to) = (parse(from), parse(to));
+            let from = parse(from);
+            let to = parse(to);
             if to <= covered || from > covered {
                 continue;
             }

@@ -39,7 +39,8 @@ fn step<T, E: Into<io::Error>>(what: &str, done: Result<T, E>) -> Result<T, Name
 
 /// Gives this process, and the program that it becomes, a view of its own.
 pub(crate) fn enter(settings: &Settings) -> Result<(), NamespaceError> {
-    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    let user = geteuid().as_raw();
+    let group = getegid().as_raw();
     // SAFETY: this process has one thread, and shares no memory that depends on namespaces.
     let own = unsafe { unshare_unsafe(UnshareFlags::NEWNS) };
     if own.is_err() {

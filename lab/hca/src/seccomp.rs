@@ -204,7 +204,9 @@ mod tests {
     fn becomes(call: libc::c_long, architecture: u32, arguments: [u64; 3]) -> u32 {
         let mut data = [call as u32, architecture, 0, 0].map(u32::to_ne_bytes).concat();
         data.extend(arguments.iter().flat_map(|argument| argument.to_ne_bytes()));
-        let (program, mut at, mut loaded) = (filter(), 0, 0);
+        let program = filter();
+        let mut at = 0;
+        let mut loaded = 0;
         loop {
             let sock_filter { code, jt, jf, k } = program[at];
             at += 1;

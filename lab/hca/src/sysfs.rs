@@ -75,7 +75,8 @@ pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
 }
 
 fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io::Result<()> {
-    let (name, node) = (format!("{DEVICE_PREFIX}{number}"), format!("uverbs{number}"));
+    let name = format!("{DEVICE_PREFIX}{number}");
+    let node = format!("uverbs{number}");
     // The place of a PCI device: UCX and hwloc look at the name.
     let slot = format!("0000:{:02x}:00.0", 3 + at % 200);
     let root = class.join("tagmatch-hca/pci0000:00").join(&slot);

@@ -122,7 +122,8 @@ fn be16(bytes: &[u8], at: usize) -> Result<u16, Malformed> {
 }
 
 fn segment(bytes: &[u8], at: usize) -> Result<Segment, Malformed> {
-    let (length, lkey) = (be32(bytes, at)?, be32(bytes, at + 4)?);
+    let length = be32(bytes, at)?;
+    let lkey = be32(bytes, at + 4)?;
     // A length of 0 is taken as it stands: libmlx5 writes it for an empty element of a shared
     // receive queue.
     Ok(Segment { at: be64(bytes, at + 8)?, length: length & !INLINE, lkey })
@@ -147,7 +148,8 @@ impl Wqe {
     pub(crate) fn parse(bytes: &[u8], is_datagram: bool) -> Result<Self, Malformed> {
         let bytes = bytes.get(..length(bytes)?).ok_or(Malformed)?;
         let word = be32(bytes, 0)?;
-        let (opcode, index) = ((word & 0xff) as u8, (word >> 8 & 0xffff) as u16);
+        let opcode = (word & 0xff) as u8;
+        let index = (word >> 8 & 0xffff) as u16;
         let flags = bytes[11];
         let immediate = be32(bytes, 12)?;
         let mut at = 16;
@@ -172,13 +174,16 @@ impl Wqe {
         if is_datagram {
             let qpn = be32(bytes, at + 8)?;
             let is_extended = qpn & EXTENDED_AV != 0;
-            let (mut has_grh, mut sgid_index, mut gid) = (false, 0, [0; 16]);
+            let mut has_grh = false;
+            let mut sgid_index = 0;
+            let mut gid = [0; 16];
             if is_extended {
                 let word = be32(bytes, at + 28)?;
                 (has_grh, sgid_index) = (word >> 30 & 1 != 0, (word >> 20 & 0xff) as u8);
                 gid.copy_from_slice(bytes.get(at + 32..at + 48).ok_or(Malformed)?);
             }
-            let (qkey, lid) = (be32(bytes, at)?, be16(bytes, at + 14)?);
+            let qkey = be32(bytes, at)?;
+            let lid = be16(bytes, at + 14)?;
             let qpn = qpn & 0xff_ffff;
             wqe.to = Some(AddressVector { qpn, qkey, lid, has_grh, sgid_index, gid });
             at += if is_extended { 48 } else { 16 };
@@ -194,7 +199,8 @@ impl Wqe {
             opcode::READ => Kind::Read(remote()?),
             opcode::COMPARE_AND_SWAP | opcode::FETCH_AND_ADD => {
                 let remote = remote()?;
-                let (first, second) = (be64(bytes, at)?, be64(bytes, at + 8)?);
+                let first = be64(bytes, at)?;
+                let second = be64(bytes, at + 8)?;
                 at += 16;
                 let atomic = match opcode {
                     opcode::FETCH_AND_ADD => Atomic::FetchAndAdd { add: first },
@@ -238,14 +244,16 @@ fn pieces(bytes: &[u8], mut at: usize) -> Result<Vec<Piece>, Malformed> {
 fn tags(bytes: &[u8]) -> Result<Kind, Malformed> {
     const COUNT: u8 = 0x40;
     const SIGNALLED: u8 = 0x80;
-    let (opcode, flags) = (bytes.get(16).ok_or(Malformed)? >> 4, *bytes.get(17).ok_or(Malformed)?);
+    let opcode = bytes.get(16).ok_or(Malformed)? >> 4;
+    let flags = *bytes.get(17).ok_or(Malformed)?;
     let index = be16(bytes, 18)?;
     let count = be16(bytes, 22)?;
     let command = match opcode {
         0 => TagCommand::Nop,
         1 => {
             let buffer = segment(bytes, 48).ok().filter(|buffer| buffer.lkey != LAST_KEY);
-            let (tag, mask) = (be64(bytes, 32)?, be64(bytes, 40)?);
+            let tag = be64(bytes, 32)?;
+            let mask = be64(bytes, 40)?;
             TagCommand::Append { next: index, tag, mask, buffer }
         }
         2 => TagCommand::Remove { index },
@@ -385,7 +393,8 @@ mod tests {
         assert_eq!(of(0, 0), tags(TagCommand::Nop, None, false));
         assert_eq!(of(0, 0x3f), tags(TagCommand::Nop, None, false));
         assert_eq!(of(2, 0x40), tags(TagCommand::Remove { index: 0x0a0b }, Some(0x0c0d), false));
-        let (tag, mask) = (0x0101_0101_0101_0101, 0x0202_0202_0202_0202);
+        let tag = 0x0101_0101_0101_0101;
+        let mask = 0x0202_0202_0202_0202;
         let append = TagCommand::Append { next: 0x0a0b, tag, mask, buffer: Some(SEGMENT) };
         assert_eq!(of(1, 0xc0), tags(append, Some(0x0c0d), true));
         assert_eq!(of(3, 0), Err(Malformed));

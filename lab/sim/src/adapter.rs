@@ -80,7 +80,8 @@ impl ModelNic {
         if random.per_mille(200) {
             // The host must tell its count more often to a NIC with a low sync limit.
             let knobs = config.knobs;
-            let (operation, answer) = (Delay::NONE, Delay::NONE);
+            let operation = Delay::NONE;
+            let answer = Delay::NONE;
             config.knobs = knobs.sync_limit(16).buffers_min(1).operation(operation).answer(answer);
             config.buffers = 2;
             config.operations = 2 * slots + 2;

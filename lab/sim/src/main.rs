@@ -90,7 +90,8 @@ fn main() -> ExitCode {
 
 /// Runs all seeds of one profile. Returns whether nothing was found.
 fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool {
-    let (begin, began_cpu) = (Instant::now(), cpu_seconds());
+    let begin = Instant::now();
+    let began_cpu = cpu_seconds();
     let mut counts = Counts::default();
     let mut digest = 0u64;
     for index in 0..args.seeds {

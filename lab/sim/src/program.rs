@@ -234,7 +234,8 @@ impl<'a> Generator<'a> {
         let source = self.worker();
         let tag = self.tag(source);
         let layout = TagLayout::MPI;
-        let (any_source, any_tag) = (!layout.source_mask().0, !layout.tag_mask().0);
+        let any_source = !layout.source_mask().0;
+        let any_tag = !layout.tag_mask().0;
         let named = self.random.per_mille(120).then_some(source);
         let pinned = self.profile.pinned_per_mille;
         let mask = if pinned > 0 && self.random.per_mille(pinned) {

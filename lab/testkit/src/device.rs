@@ -86,7 +86,8 @@ pub fn wait_for<D: Device, T>(
 /// # Panics
 /// If either reports something else.
 pub fn accepting_end_reports_its_shortage<D: Device>(a: &mut D, b: &mut D, to_b: PeerId) {
-    let (mut of_a, mut of_b) = (None, None);
+    let mut of_a = None;
+    let mut of_b = None;
     wait_for(&mut [a, b], "both reports", |index, event| {
         match (index, event) {
             (0, Owned::Down(peer, reason)) if peer == to_b => of_a = Some(reason),
@@ -149,7 +150,8 @@ pub fn a_device_without_descriptors_names_the_limit<D>(make: impl Fn() -> Result
 pub fn connect<D: Device>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     let address = b.address();
     let to_b = a.connect(&address).unwrap();
-    let (mut up, mut to_a) = (false, None);
+    let mut up = false;
+    let mut to_a = None;
     wait_for(&mut [a, b], "a connection", |index, event| {
         match (index, event) {
             (0, Owned::Up(peer, _)) if peer == to_b => up = true,

@@ -141,19 +141,22 @@ pub fn random_trace(seed: u64, ops: u64, lens: &[u64]) -> String {
         let len = random.pick(lens);
         let line = match random.below(10) {
             0..=6 if random.chance(messages, 100) => {
-                let (src, tag) = (label(&mut random), label(&mut random));
+                let src = label(&mut random);
+                let tag = label(&mut random);
                 format!("msg {fresh} {ctx} {src} {tag} {len}")
             }
             0..=6 => {
                 recvs.push(fresh);
-                let (src, tag) = (or_any(&mut random), or_any(&mut random));
+                let src = or_any(&mut random);
+                let tag = or_any(&mut random);
                 format!("recv {fresh} {ctx} {src} {tag} {len}")
             }
             7 if !recvs.is_empty() => {
                 format!("cancel {}", random.pick(&recvs))
             }
             8 => {
-                let (src, tag) = (or_any(&mut random), or_any(&mut random));
+                let src = or_any(&mut random);
+                let tag = or_any(&mut random);
                 format!("probe {ctx} {src} {tag}")
             }
             _ if random.chance(1, 2) && !probes.is_empty() => {
@@ -165,7 +168,8 @@ pub fn random_trace(seed: u64, ops: u64, lens: &[u64]) -> String {
             }
             _ => {
                 probes.push(fresh);
-                let (src, tag) = (or_any(&mut random), or_any(&mut random));
+                let src = or_any(&mut random);
+                let tag = or_any(&mut random);
                 format!("mprobe {fresh} {ctx} {src} {tag}")
             }
         };

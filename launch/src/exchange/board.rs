@@ -70,7 +70,8 @@ impl Board for MemoryBoard {
     fn open(place: &str, number: u32) -> Option<Self> {
         let place = String::from_utf8(from_hex(place)?).ok()?;
         let (maker, descriptor) = place.rsplit_once(' ')?;
-        let (maker, descriptor) = (Identity::parse(maker)?, descriptor.parse::<u16>().ok()?);
+        let maker = Identity::parse(maker)?;
+        let descriptor = descriptor.parse::<u16>().ok()?;
         let own = Identity::own().ok()?;
         let path = maker.descriptor(&own, descriptor)?;
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;

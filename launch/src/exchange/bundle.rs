@@ -31,7 +31,8 @@ pub(crate) fn encode(entries: impl Iterator<Item = (u32, Vec<u8>)>) -> Vec<u8> {
     let entries: Vec<_> = entries.collect();
     let mut out = Vec::new();
     push(&mut out, entries.len());
-    let (mut due, mut first) = (0, &[][..]);
+    let mut due = 0;
+    let mut first = &[][..];
     for (rank, bytes) in &entries {
         push(&mut out, (*rank - due) as usize);
         push(&mut out, bytes.len());
@@ -66,7 +67,8 @@ pub(crate) fn decode(mut bundle: &[u8], size: usize) -> Option<Vec<(u32, Vec<u8>
     let from = &mut bundle;
     let count = number(from).filter(|count| *count <= size)?;
     let mut entries: Vec<(u32, Vec<u8>)> = Vec::new();
-    let (mut due, mut first) = (0_usize, None);
+    let mut due = 0_usize;
+    let mut first = None;
     for at in 0..count {
         let rank = due.checked_add(number(from)?).filter(|rank| *rank < size)?;
         let length = number(from).filter(|length| *length <= BYTES_MAX)?;
@@ -84,7 +86,8 @@ pub(crate) fn decode(mut bundle: &[u8], size: usize) -> Option<Vec<(u32, Vec<u8>
 fn turns(from: &mut &[u8], length: usize, first: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while bytes.len() < length {
-        let (same, own) = (number(from)?, number(from)?);
+        let same = number(from)?;
+        let own = number(from)?;
         bytes.extend(first.get(bytes.len()..)?.get(..same)?);
         bytes.extend(from.split_off(..own)?);
     }

@@ -40,7 +40,8 @@ struct SimBoard {
 
 impl Board for SimBoard {
     fn make(number: u32) -> io::Result<(Self, String)> {
-        let (memory, maker) = (Memory::default(), OPENER.with_borrow(|opener| opener.0));
+        let memory = Memory::default();
+        let maker = OPENER.with_borrow(|opener| opener.0);
         let place = format!("{number}/{maker}");
         BOARDS.with_borrow_mut(|boards| boards.insert(place.clone(), Rc::clone(&memory)));
         Ok((SimBoard { memory, place: Some(place.clone()) }, place))
@@ -119,7 +120,8 @@ impl World {
     /// The world as this process sees it.
     fn client(&mut self, rank: u32) -> Client<'_> {
         OPENER.with_borrow_mut(|opener| opener.0 = rank);
-        let (server, traffic) = (&mut self.server, &mut self.traffic);
+        let server = &mut self.server;
+        let traffic = &mut self.traffic;
         Client { server, traffic, neighbours: &mut self.neighbours, rank }
     }
 

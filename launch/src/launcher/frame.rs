@@ -87,8 +87,10 @@ impl ToHelper {
         let mut from = Reader(rest);
         Some(match kind {
             1 => {
-                let (job, size, first, count) =
-                    (from.number()?, from.number()?, from.number()?, from.number()?);
+                let job = from.number()?;
+                let size = from.number()?;
+                let first = from.number()?;
+                let count = from.number()?;
                 let is_in_range = first.checked_add(count).is_some_and(|end| end <= size);
                 let label = from.number()? != 0;
                 let directory = from.text()?.into();
@@ -117,7 +119,8 @@ impl ToHelper {
             4 => Self::Printed(from.number()?),
             5 => Self::Finish,
             6 => {
-                let (job, name) = (from.number()?, from.string()?);
+                let job = from.number()?;
+                let name = from.string()?;
                 let mut values = Vec::new();
                 while !from.0.is_empty() {
                     values.push((from.string()?, from.string()?));
@@ -151,7 +154,8 @@ impl FromHelper {
         let mut from = Reader(rest);
         Some(match kind {
             11 => {
-                let (job, is_refused) = (from.number()?, from.number()? != 0);
+                let job = from.number()?;
+                let is_refused = from.number()? != 0;
                 let why = String::from_utf8_lossy(from.0).into_owned();
                 Self::Started(job, is_refused.then_some(why))
             }

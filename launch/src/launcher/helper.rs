@@ -51,7 +51,8 @@ pub fn help() -> Result<(), LaunchError> {
     io::stdout().flush()?;
     let (outbox, outbox_ended) = Outbox::start(io::stdout())?;
     let helper = Helper::new(sender.clone(), outbox.clone());
-    let (is_closed, from) = (Arc::clone(&helper.is_closed), outbox.clone());
+    let is_closed = Arc::clone(&helper.is_closed);
+    let from = outbox.clone();
     let read = move || read_frames(&sender, &is_closed, &from);
     thread::Builder::new().name("launcher".into()).spawn(read)?;
     let is_finished = helper.until_closed(&events);
@@ -104,7 +105,8 @@ struct Helper {
 
 impl Helper {
     fn new(sender: SyncSender<LauncherEvent>, outbox: Outbox) -> Self {
-        let (processes, outputs) = (BTreeMap::new(), Outputs::default());
+        let processes = BTreeMap::new();
+        let outputs = Outputs::default();
         let values = KnownValues::default();
         Helper { processes, values, outputs, sender, outbox, is_closed: Arc::default() }
     }

@@ -40,7 +40,8 @@ impl RunningJob {
         asker: Option<Member>,
     ) -> Self {
         let server = Server::new(size, &format!("kvs_{}_{job}", std::process::id()), values);
-        let (processes, waits_for) = (Vec::new(), BTreeSet::new());
+        let processes = Vec::new();
+        let waits_for = BTreeSet::new();
         RunningJob { server, processes, waits_for, asker, helpers: Vec::new(), is_refused: false }
     }
 
@@ -95,7 +96,8 @@ impl RunningJob {
     /// Sends lines to processes. When a barrier has ended, helpers are told the new values first.
     pub(super) fn send(&mut self, job: u32, replies: Vec<Reply>) {
         if replies.iter().any(|reply| reply.line == BARRIER_OUT) {
-            let (news, name) = (self.server.take_news(), self.server.kvsname());
+            let news = self.server.take_news();
+            let name = self.server.kvsname();
             for values in news.chunks(VALUES_MAX) {
                 let frame = ToHelper::Values(job, name.to_owned(), values.to_vec());
                 self.helpers.iter().for_each(|helper| helper.send(&frame));

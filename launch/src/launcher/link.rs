@@ -85,7 +85,9 @@ mod tests {
     fn nothing_is_written_before_the_greeting() {
         let written = |what: Vec<ToWriter>| {
             let (sender, frames) = sync_channel(8);
-            what.into_iter().for_each(|what| sender.send(what).unwrap());
+            for what in what {
+                sender.send(what).unwrap();
+            }
             drop(sender);
             let mut to = Vec::new();
             transmit(&frames, &mut to);

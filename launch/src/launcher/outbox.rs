@@ -90,9 +90,11 @@ mod tests {
     #[test]
     fn output_waits_for_the_launcher_and_nothing_else_does() {
         let (outbox, ended) = Outbox::start(io::sink()).unwrap();
-        let (pieces, size) = (AtomicUsize::new(0), WINDOW_BYTES / 2);
+        let pieces = AtomicUsize::new(0);
+        let size = WINDOW_BYTES / 2;
         thread::scope(|scope| {
-            let (outbox, pieces) = (&outbox, &pieces);
+            let outbox = &outbox;
+            let pieces = &pieces;
             let print = move || {
                 outbox.print(&vec![b'x'; size], false).unwrap();
                 pieces.fetch_add(1, Ordering::SeqCst);

@@ -84,7 +84,8 @@ impl Outputs {
         events: &SyncSender<LauncherEvent>,
     ) -> io::Result<()> {
         let Some(from) = from else { return Ok(()) };
-        let (events, flow) = (events.clone(), Arc::clone(&self.flow));
+        let events = events.clone();
+        let flow = Arc::clone(&self.flow);
         let copy = move || {
             let done = if label {
                 copy_lines(File::from(from), &format!("[{member}] "), to.clone(), &flow)

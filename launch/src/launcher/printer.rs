@@ -53,7 +53,8 @@ impl PrintSource {
     /// Prints a text soon. False if the helper has sent more than it may.
     pub(super) fn print(&self, text: Vec<u8>, is_error: bool) -> bool {
         let before = self.unprinted.fetch_add(text.len(), Ordering::SeqCst);
-        let (link, unprinted) = (self.link.clone(), Arc::clone(&self.unprinted));
+        let link = self.link.clone();
+        let unprinted = Arc::clone(&self.unprinted);
         let is_right = before + text.len() <= WINDOW_BYTES;
         is_right && self.printer.0.send(Job::Print { text, is_error, link, unprinted }).is_ok()
     }

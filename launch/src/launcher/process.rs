@@ -48,7 +48,8 @@ impl Process {
             LaunchError::Start { command, error }
         })?;
         let group = Pid::from_child(&child);
-        let (is_running, is_disconnected) = (true, false);
+        let is_running = true;
+        let is_disconnected = false;
         Ok(Process { child, group, socket, is_running, is_disconnected, status: None })
     }
 

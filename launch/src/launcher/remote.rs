@@ -81,7 +81,8 @@ impl RemoteHost {
             let _ = io::copy(&mut errors, &mut io::stderr());
         };
         thread::Builder::new().name(format!("errors of {name}")).spawn(copy)?;
-        let (events, link) = (events.clone(), host.link.clone());
+        let events = events.clone();
+        let link = host.link.clone();
         let source = printer.source(link.clone());
         let read = move || {
             let why = receive(number, output, GREETING_TIME, &link, &source, &events);

@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn each_attribute_of_the_manual_has_an_answer() {
         let offer = ask(|_| {}).unwrap();
-        let (domain, endpoint) = (offer.domain, offer.endpoint);
+        let domain = offer.domain;
+        let endpoint = offer.endpoint;
         assert_eq!((offer.transmit.msg_order, offer.receive.msg_order), (1 << 8, 1 << 8));
         assert_eq!((offer.transmit.size, offer.receive.size), (65536, 65536));
         assert_eq!((offer.transmit.inject_size, domain.cq_data_size), (4096, 4));

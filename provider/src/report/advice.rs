@@ -60,7 +60,8 @@ bugs: states that can't be, which one process has met; 0 unless tagmatch has a b
 
 /// Lines about the sum of a report.
 pub(crate) fn of(sum: &Row) -> Vec<String> {
-    let (received, posted) = (sum.get("received"), sum.get("posted"));
+    let received = sum.get("received");
+    let posted = sum.get("posted");
     if received == 0 {
         return vec!["No message was received.".to_owned()];
     }

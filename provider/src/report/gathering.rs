@@ -123,7 +123,8 @@ impl Gathering {
     /// Whether the path leads to this file.
     fn has_name(&self) -> bool {
         let of = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
-        let (own, named) = (self.file.metadata(), std::fs::symlink_metadata(&self.path));
+        let own = self.file.metadata();
+        let named = std::fs::symlink_metadata(&self.path);
         matches!((own, named), (Ok(own), Ok(named)) if of(&own) == of(&named))
     }
 

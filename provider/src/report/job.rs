@@ -37,7 +37,8 @@ impl Job {
 
     fn read(get: impl Fn(&str) -> Option<String>) -> Self {
         let number = |names: &[&str]| names.iter().find_map(|name| get(name)?.parse::<u64>().ok());
-        let (rank, size) = (number(&RANKS), number(&SIZES));
+        let rank = number(&RANKS);
+        let size = number(&SIZES);
         // Within an allocation of Slurm, MPICH's launcher starts jobs that are no steps.
         let is_step = get(LOCAL_SIZES[1]).is_none();
         let step = || {

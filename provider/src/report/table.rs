@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_job_whose_rank_is_there_already_begins_a_new_report() {
-        let (mut table, row) = (table(), Row::default());
+        let mut table = table();
+        let row = Row::default();
         let process = |rank, pid| Process { rank: Some(rank), host: "a".into(), pid };
         table.add(process(1, 8), row);
         assert_eq!(table.rows.len(), 3);

@@ -159,7 +159,8 @@ impl Endpoint {
         let vector = self.bound.vector_in(vectors);
         let address = self.worker.peer_address(peer);
         let (Some(vector), Ok(address)) = (vector, address) else { return sys::FI_ADDR_NOTAVAIL };
-        let (source, index) = (vector.number(&address), peer.place());
+        let source = vector.number(&address);
+        let index = peer.place();
         if source != sys::FI_ADDR_NOTAVAIL {
             if self.sources.len() <= index {
                 self.sources.resize(index + 1, None);

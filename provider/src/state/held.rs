@@ -65,7 +65,8 @@ mod tests {
     fn an_acknowledgement_has_the_tag_of_its_message() {
         for shift in PROTOCOL_SHIFTS {
             let tag = 5 << 40 | 9;
-            let (wanted, acknowledged) = (tag | 1 << shift, tag | 2 << shift);
+            let wanted = tag | 1 << shift;
+            let acknowledged = tag | 2 << shift;
             assert!(acknowledges(acknowledged, wanted));
             for other in [tag, wanted ^ 1, acknowledged, wanted | 1 << 50] {
                 assert!(!acknowledges(acknowledged, other), "{other:x}");

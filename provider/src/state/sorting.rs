@@ -81,7 +81,8 @@ impl Endpoint {
 
     /// Ends the receives that name a source that is down, once they have its last message.
     fn end_orphans(&mut self, sinks: &mut Sinks<'_>) -> bool {
-        let (mut has_ended, mut index) = (false, 0);
+        let mut has_ended = false;
+        let mut index = 0;
         while let Some(pending) = self.pending.get(index) {
             let source = pending.source().filter(|_| !pending.is_posted());
             let is_stray = |message: &Message| Some(message.status().source) == source;

@@ -76,7 +76,8 @@ pub(crate) fn info_for(
         ..sys::fi_info::zeroed()
     };
     let mut found = ptr::null_mut();
-    let (node, service) = (node.map_or(ptr::null(), CStr::as_ptr), ptr::null());
+    let node = node.map_or(ptr::null(), CStr::as_ptr);
+    let service = ptr::null();
     code(call!(
         tagmatch_fi::fi_prov_ini(),
         getinfo(hints.version, node, service, flags, &raw const wanted, &raw mut found)
@@ -93,7 +94,8 @@ impl Domain {
     /// A domain for these hints.
     pub(crate) fn of(hints: &Hints) -> Self {
         let info = info(hints).expect("the provider has what is asked for");
-        let (mut fabric, mut domain) = (ptr::null_mut(), ptr::null_mut());
+        let mut fabric = ptr::null_mut();
+        let mut domain = ptr::null_mut();
         // SAFETY: `fi_getinfo` gave all parts.
         let attributes = unsafe { (*info).fabric_attr };
         code(call!(
@@ -142,8 +144,10 @@ impl Domain {
     /// An event queue of the fabric with these attributes.
     pub(crate) fn events_of(&self, attributes: sys::fi_eq_attr) -> Result<*mut sys::fid_eq, i32> {
         let mut attributes = attributes;
-        let (functions, mut queue) = (self.fabric_functions(), ptr::null_mut());
-        let (from, to) = (&raw mut attributes, &raw mut queue);
+        let functions = self.fabric_functions();
+        let mut queue = ptr::null_mut();
+        let from = &raw mut attributes;
+        let to = &raw mut queue;
         code(call!(functions, eq_open(self.fabric, from, to, ptr::null_mut())))?;
         Ok(queue)
     }

@@ -44,7 +44,8 @@ impl Call<'_> {
         let parts: Vec<_> = self.parts.iter().map(Memory::part_of_call).collect();
         let Call { address: addr, tag, ignore, context, data, .. } = *self;
         let context = ptr::without_provenance_mut(context);
-        let (msg_iov, iov_count) = (parts.as_ptr(), parts.len());
+        let msg_iov = parts.as_ptr();
+        let iov_count = parts.len();
         let desc = ptr::null_mut();
         let tagged =
             sys::fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data };
@@ -54,7 +55,8 @@ impl Call<'_> {
 
 impl Endpoint {
     pub(crate) fn open(domain: Domain) -> Result<Self, i32> {
-        let (functions, mut endpoint) = (domain.functions(), ptr::null_mut());
+        let functions = domain.functions();
+        let mut endpoint = ptr::null_mut();
         let Domain { domain, info, .. } = domain;
         let context = ptr::null_mut();
         code(call!(functions, endpoint(domain, info, &raw mut endpoint, context)))?;
@@ -116,16 +118,21 @@ impl Endpoint {
     }
 
     pub(crate) fn set_multi_min(&self, minimum: usize) {
-        let (level, option) = (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV);
-        let (value, length) = ((&raw const minimum).cast(), size_of::<usize>());
+        let level = sys::FI_OPT_ENDPOINT;
+        let option = sys::FI_OPT_MIN_MULTI_RECV;
+        let value = (&raw const minimum).cast();
+        let length = size_of::<usize>();
         code(call!(self.object().ops, setopt(self.fid(), level, option, value, length)))
             .expect("the minimum can be set");
     }
 
     pub(crate) fn multi_min(&self) -> usize {
-        let (level, option) = (sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV);
-        let (mut minimum, mut length) = (0usize, size_of::<usize>());
-        let (value, length) = ((&raw mut minimum).cast(), &raw mut length);
+        let level = sys::FI_OPT_ENDPOINT;
+        let option = sys::FI_OPT_MIN_MULTI_RECV;
+        let mut minimum = 0usize;
+        let mut length = size_of::<usize>();
+        let value = (&raw mut minimum).cast();
+        let length = &raw mut length;
         code(call!(self.object().ops, getopt(self.fid(), level, option, value, length)))
             .expect("the minimum can be read");
         minimum
@@ -151,8 +158,10 @@ impl Endpoint {
 
     /// `fi_tsend`.
     pub(crate) fn tsend(&self, from: Memory, to: u64, tag: u64, context: usize) -> Code {
-        let (start, length) = (from.start().cast_const().cast(), from.len());
-        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let start = from.start().cast_const().cast();
+        let length = from.len();
+        let desc = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context);
         code(call!(self.tagged(), send(self.endpoint, start, length, desc, to, tag, context)))
     }
 
@@ -165,8 +174,10 @@ impl Endpoint {
         tag: u64,
         context: usize,
     ) -> Code {
-        let (start, length) = (from.start().cast_const().cast(), from.len());
-        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let start = from.start().cast_const().cast();
+        let length = from.len();
+        let desc = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context);
         let endpoint = self.endpoint;
         code(call!(self.tagged(), senddata(endpoint, start, length, desc, data, to, tag, context)))
     }
@@ -174,20 +185,24 @@ impl Endpoint {
     /// `fi_tsendv`.
     pub(crate) fn tsendv(&self, parts: &[Memory], to: u64, tag: u64, context: usize) -> Code {
         let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let (from, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
+        let from = parts.as_ptr();
+        let count = parts.len();
+        let desc = ptr::null_mut();
         let context = ptr::without_provenance_mut(context);
         code(call!(self.tagged(), sendv(self.endpoint, from, desc, count, to, tag, context)))
     }
 
     /// `fi_tinject`.
     pub(crate) fn tinject(&self, bytes: &[u8], to: u64, tag: u64) -> Code {
-        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let start = bytes.as_ptr().cast();
+        let length = bytes.len();
         code(call!(self.tagged(), inject(self.endpoint, start, length, to, tag)))
     }
 
     /// `fi_tinjectdata`.
     pub(crate) fn tinjectdata(&self, bytes: &[u8], data: u64, to: u64, tag: u64) -> Code {
-        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let start = bytes.as_ptr().cast();
+        let length = bytes.len();
         code(call!(self.tagged(), injectdata(self.endpoint, start, length, data, to, tag)))
     }
 
@@ -210,8 +225,10 @@ impl Endpoint {
         ignore: u64,
         context: usize,
     ) -> Code {
-        let (start, length) = (to.start().cast(), to.len());
-        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let start = to.start().cast();
+        let length = to.len();
+        let desc = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context);
         let endpoint = self.endpoint;
         code(call!(
             self.tagged(),
@@ -222,8 +239,11 @@ impl Endpoint {
     /// `fi_trecvv` from any source.
     pub(crate) fn trecvv(&self, parts: &[Memory], tag: u64, context: usize) -> Code {
         let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let (to, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
-        let (source, context) = (sys::FI_ADDR_UNSPEC, ptr::without_provenance_mut(context));
+        let to = parts.as_ptr();
+        let count = parts.len();
+        let desc = ptr::null_mut();
+        let source = sys::FI_ADDR_UNSPEC;
+        let context = ptr::without_provenance_mut(context);
         let endpoint = self.endpoint;
         code(call!(self.tagged(), recvv(endpoint, to, desc, count, source, tag, 0, context)))
     }
@@ -235,35 +255,43 @@ impl Endpoint {
 
     /// `fi_send`.
     pub(crate) fn send(&self, from: Memory, to: u64, context: usize) -> Code {
-        let (start, length) = (from.start().cast_const().cast(), from.len());
-        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let start = from.start().cast_const().cast();
+        let length = from.len();
+        let desc = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context);
         code(call!(self.msg(), send(self.endpoint, start, length, desc, to, context)))
     }
 
     /// `fi_senddata`.
     pub(crate) fn senddata(&self, from: Memory, data: u64, to: u64, context: usize) -> Code {
-        let (start, length) = (from.start().cast_const().cast(), from.len());
-        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let start = from.start().cast_const().cast();
+        let length = from.len();
+        let desc = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context);
         code(call!(self.msg(), senddata(self.endpoint, start, length, desc, data, to, context)))
     }
 
     /// `fi_sendv`.
     pub(crate) fn sendv(&self, parts: &[Memory], to: u64, context: usize) -> Code {
         let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let (from, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
+        let from = parts.as_ptr();
+        let count = parts.len();
+        let desc = ptr::null_mut();
         let context = ptr::without_provenance_mut(context);
         code(call!(self.msg(), sendv(self.endpoint, from, desc, count, to, context)))
     }
 
     /// `fi_inject`.
     pub(crate) fn inject(&self, bytes: &[u8], to: u64) -> Code {
-        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let start = bytes.as_ptr().cast();
+        let length = bytes.len();
         code(call!(self.msg(), inject(self.endpoint, start, length, to)))
     }
 
     /// `fi_injectdata`.
     pub(crate) fn injectdata(&self, bytes: &[u8], data: u64, to: u64) -> Code {
-        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let start = bytes.as_ptr().cast();
+        let length = bytes.len();
         code(call!(self.msg(), injectdata(self.endpoint, start, length, data, to)))
     }
 
@@ -279,16 +307,21 @@ impl Endpoint {
 
     /// `fi_recv`.
     pub(crate) fn recv_from(&self, to: Memory, source: u64, context: usize) -> Code {
-        let (start, length) = (to.start().cast(), to.len());
-        let (desc, context) = (ptr::null_mut(), ptr::without_provenance_mut(context));
+        let start = to.start().cast();
+        let length = to.len();
+        let desc = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context);
         code(call!(self.msg(), recv(self.endpoint, start, length, desc, source, context)))
     }
 
     /// `fi_recvv` from any source.
     pub(crate) fn recvv(&self, parts: &[Memory], context: usize) -> Code {
         let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let (to, count, desc) = (parts.as_ptr(), parts.len(), ptr::null_mut());
-        let (source, context) = (sys::FI_ADDR_UNSPEC, ptr::without_provenance_mut(context));
+        let to = parts.as_ptr();
+        let count = parts.len();
+        let desc = ptr::null_mut();
+        let source = sys::FI_ADDR_UNSPEC;
+        let context = ptr::without_provenance_mut(context);
         code(call!(self.msg(), recvv(self.endpoint, to, desc, count, source, context)))
     }
 

@@ -24,8 +24,10 @@ impl Vector {
     }
 
     pub(crate) fn open_as(domain: Domain, attributes: sys::fi_av_attr) -> Result<Self, i32> {
-        let (mut attributes, mut vector) = (attributes, ptr::null_mut());
-        let (domain, functions) = (domain.domain, domain.functions());
+        let mut attributes = attributes;
+        let mut vector = ptr::null_mut();
+        let functions = domain.functions();
+        let domain = domain.domain;
         let context = ptr::null_mut();
         code(call!(functions, av_open(domain, &raw mut attributes, &raw mut vector, context)))?;
         Ok(Vector { vector })
@@ -51,7 +53,8 @@ impl Vector {
         flags: u64,
         errors: *mut i32,
     ) -> Code {
-        let (from, count) = (names.as_ptr().cast(), names.len());
+        let from = names.as_ptr().cast();
+        let count = names.len();
         code(call!(self.functions(), insert(self.vector, from, count, to, flags, errors.cast())))
     }
 
@@ -64,14 +67,16 @@ impl Vector {
 
     pub(crate) fn remove(&self, addresses: &[u64]) -> Code {
         let mut addresses = addresses.to_vec();
-        let (from, count) = (addresses.as_mut_ptr(), addresses.len());
+        let from = addresses.as_mut_ptr();
+        let count = addresses.len();
         code(call!(self.functions(), remove(self.vector, from, count, 0)))
     }
 
     /// The beginning of the name with this address, as much as there is room for, and the length of
     /// the whole.
     pub(crate) fn lookup(&self, address: u64, room: usize) -> Result<(Vec<u8>, usize), i32> {
-        let (mut name, mut length) = (vec![0xee; room], room);
+        let mut name = vec![0xee; room];
+        let mut length = room;
         let to = name.as_mut_ptr().cast();
         code(call!(self.functions(), lookup(self.vector, address, to, &raw mut length)))?;
         Ok((name, length))
@@ -79,7 +84,8 @@ impl Vector {
 
     /// The text of a name as far as there is room for it, and the length that it needs.
     pub(crate) fn text(&self, name: &Name, room: usize) -> (Vec<u8>, usize) {
-        let (mut text, mut length) = (vec![0xee; room], room);
+        let mut text = vec![0xee; room];
+        let mut length = room;
         let to = text.as_mut_ptr().cast::<c_char>();
         let from = name.as_ptr().cast();
         let given = call!(self.functions(), straddr(self.vector, from, to, &raw mut length));
@@ -107,7 +113,8 @@ impl Counter {
     pub(crate) fn open(domain: Domain) -> Result<Self, i32> {
         let mut attributes = sys::fi_cntr_attr::zeroed();
         let mut counter = ptr::null_mut();
-        let (domain, functions) = (domain.domain, domain.functions());
+        let functions = domain.functions();
+        let domain = domain.domain;
         let context = ptr::null_mut();
         code(call!(functions, cntr_open(domain, &raw mut attributes, &raw mut counter, context)))?;
         Ok(Counter { counter })

@@ -81,8 +81,10 @@ impl Queue {
             wait_cond: settings.condition,
             ..sys::fi_cq_attr::zeroed()
         };
-        let (functions, mut queue) = (domain.functions(), ptr::null_mut());
-        let (domain, context) = (domain.domain, ptr::null_mut());
+        let functions = domain.functions();
+        let mut queue = ptr::null_mut();
+        let domain = domain.domain;
+        let context = ptr::null_mut();
         code(call!(functions, cq_open(domain, &raw mut attributes, &raw mut queue, context)))?;
         Ok(Queue { queue })
     }
@@ -100,7 +102,8 @@ impl Queue {
 
     /// Reads entries of any format into `to`.
     pub(crate) fn read<T>(&self, to: &mut [T]) -> Code {
-        let (room, count) = (to.as_mut_ptr().cast::<c_void>(), to.len());
+        let room = to.as_mut_ptr().cast::<c_void>();
+        let count = to.len();
         code(call!(self.functions(), read(self.queue, room, count)))
     }
 
@@ -108,7 +111,8 @@ impl Queue {
     /// or of failure.
     pub(crate) fn poll(&self) -> Option<Entry> {
         let mut entry = sys::fi_cq_tagged_entry::zeroed();
-        let (to, mut source) = ((&raw mut entry).cast(), 0x5555);
+        let to = (&raw mut entry).cast();
+        let mut source = 0x5555;
         match code(call!(self.functions(), readfrom(self.queue, to, 1, &raw mut source))) {
             Ok(1) => Some(Entry::of(&entry, source)),
             Err(sys::FI_EAGAIN) => None,
@@ -142,8 +146,10 @@ impl Queue {
     /// Reads an entry, and blocks for at most so long; a negative number stands for ever.
     pub(crate) fn sread(&self, timeout_ms: i32) -> Result<Entry, i32> {
         let mut entry = sys::fi_cq_tagged_entry::zeroed();
-        let (to, mut source) = ((&raw mut entry).cast(), 0x5555);
-        let (from, condition) = (&raw mut source, ptr::null());
+        let to = (&raw mut entry).cast();
+        let mut source = 0x5555;
+        let from = &raw mut source;
+        let condition = ptr::null();
         let read =
             call!(self.functions(), sreadfrom(self.queue, to, 1, from, condition, timeout_ms));
         code(read).map(|_| Entry::of(&entry, source))
@@ -152,7 +158,8 @@ impl Queue {
     /// Reads as many entries as there is room for, once `threshold` entries are there, and blocks
     /// for at most so long.
     pub(crate) fn sread_several<T>(&self, to: &mut [T], threshold: usize, timeout_ms: i32) -> Code {
-        let (room, count) = (to.as_mut_ptr().cast::<c_void>(), to.len());
+        let room = to.as_mut_ptr().cast::<c_void>();
+        let count = to.len();
         let condition = ptr::without_provenance(threshold);
         code(call!(self.functions(), sread(self.queue, room, count, condition, timeout_ms)))
     }
@@ -163,7 +170,8 @@ impl Queue {
 
     /// The words for the provider's own error number.
     pub(crate) fn words(&self, reason: i32) -> String {
-        let (mut room, data) = ([1; 200], ptr::null());
+        let mut room = [1; 200];
+        let data = ptr::null();
         let to = room.as_mut_ptr();
         let words = call!(self.functions(), strerror(self.queue, reason, data, to, room.len()));
         // SAFETY: the provider gives a string, and has written one to `room`.

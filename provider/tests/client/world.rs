@@ -29,7 +29,8 @@ impl Node {
     /// An endpoint that is bound to its queue with these flags.
     pub(crate) fn of(hints: &Hints, settings: QueueSettings, bind_flags: u64) -> Self {
         let domain = Domain::of(hints);
-        let (vector, queue) = (domain.vector(hints.av_type), domain.queue(settings));
+        let vector = domain.vector(hints.av_type);
+        let queue = domain.queue(settings);
         let endpoint = domain.endpoint();
         endpoint.bind_vector(vector).expect("a vector is bound");
         endpoint.bind_queue(queue, bind_flags).expect("a queue is bound");

@@ -66,8 +66,10 @@ fn a_thread_that_is_cancelled_in_a_wait_leaves_the_object_in_order() {
         let shared = Shared(events);
         let reads = move || {
             let queue = { shared }.0;
-            let (mut event, mut room) = (0, [0u8; 8]);
-            let (event, to) = (&raw mut event, room.as_mut_ptr().cast());
+            let mut event = 0;
+            let mut room = [0u8; 8];
+            let event = &raw mut event;
+            let to = room.as_mut_ptr().cast();
             // SAFETY: the queue is open.
             let functions = unsafe { (*queue).ops };
             call!(functions, sread(queue, event, to, 8, -1, 0));

@@ -6,7 +6,8 @@ use crate::client::{Memory, World, payload, sys};
 fn a_cancelled_receive_ends_with_ecanceled_and_takes_no_message() {
     let world = World::new(2);
     let endpoint = world.endpoint(1);
-    let (room, later) = (Memory::new(8), Memory::new(8));
+    let room = Memory::new(8);
+    let later = Memory::new(8);
     endpoint.trecv(room, 5, 0, 1).unwrap();
     endpoint.recv(room, 2).unwrap();
     world.settle();
@@ -66,7 +67,8 @@ fn a_cancel_takes_one_receive_of_several_with_its_context() {
 fn a_cancel_that_meets_a_message_gives_exactly_one_entry() {
     for length in [8, 300_000] {
         let world = World::new(2);
-        let (sender, receiver) = (world.endpoint(0), world.endpoint(1));
+        let sender = world.endpoint(0);
+        let receiver = world.endpoint(1);
         let mut outcomes = [0, 0];
         for round in 0..60u64 {
             let room = Memory::new(length);
@@ -128,7 +130,8 @@ fn a_send_is_not_cancelled() {
 fn a_context_may_have_any_value() {
     for context in [0, 1, (1 << 61) - 1, 1 << 61, 1 << 62, 1 << 63, usize::MAX] {
         let world = World::new(2);
-        let (sender, receiver) = (world.endpoint(0), world.endpoint(1));
+        let sender = world.endpoint(0);
+        let receiver = world.endpoint(1);
         for kind in [sys::FI_TAGGED, sys::FI_MSG] {
             let post = || match kind {
                 sys::FI_TAGGED => receiver.trecv(Memory::new(8), 5, 0, context),

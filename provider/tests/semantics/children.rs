@@ -48,7 +48,8 @@ fn a_forked_child_that_exits_writes_no_report_and_takes_nothing_from_its_parent(
         || {
             let path = std::env::var_os("TAGMATCH_FI_REPORT").unwrap();
             let path = Path::new(&path);
-            let (closed, world) = (World::new(2), World::new(2));
+            let closed = World::new(2);
+            let world = World::new(2);
             exchange(&closed, 1);
             closed.close();
             exchange(&world, 2);
@@ -117,7 +118,8 @@ fn a_queue_still_wakes_for_an_endpoint_that_a_forked_child_has_closed() {
             assert!(ends_in_a_forked_child(|| world.endpoint(1).close().map(drop).unwrap()));
             let room = Memory::new(8);
             world.endpoint(1).trecv(room, 2, 0, 1).unwrap();
-            let (domain, queue) = (world.node(1).domain, world.queue(1));
+            let domain = world.node(1).domain;
+            let queue = world.queue(1);
             within_limit("leave to sleep", || domain.trywait(&mut [queue.queue.cast()]).ok());
             world.endpoint(0).tinject(b"12345678", world.address(1), 2).unwrap();
             let descriptor = queue.descriptor().unwrap();

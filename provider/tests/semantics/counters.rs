@@ -13,8 +13,10 @@ const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
 /// An endpoint that is known to itself by address 0, with counters of its sends and its receives.
 fn counted() -> (Node, Counter, Counter) {
     let domain = Domain::new();
-    let (sends, receives) = (domain.counter(), domain.counter());
-    let (vector, queue) = (domain.vector(sys::FI_AV_TABLE), domain.queue(QueueSettings::default()));
+    let sends = domain.counter();
+    let receives = domain.counter();
+    let vector = domain.vector(sys::FI_AV_TABLE);
+    let queue = domain.queue(QueueSettings::default());
     let endpoint = domain.endpoint();
     endpoint.bind_vector(vector).unwrap();
     endpoint.bind_queue(queue, BOTH | sys::FI_SELECTIVE_COMPLETION).unwrap();
@@ -42,7 +44,8 @@ fn counters_count_operations_whether_they_have_entries_or_not() {
     let endpoint = node.endpoint;
     for round in 1..=4 {
         let length = [0, 100, 5000, 300_000][round as usize - 1];
-        let (from, room) = (Memory::of(&payload(round, length)), Memory::new(length));
+        let from = Memory::of(&payload(round, length));
+        let room = Memory::new(length);
         endpoint.trecv(room, 1, 0, 1).unwrap();
         endpoint.recv(room, 1).unwrap();
         endpoint.tsend(from, 0, 1, 1).unwrap();
@@ -160,7 +163,8 @@ fn a_wait_for_a_counter_makes_progress_until_its_threshold() {
     assert_eq!(receives.wait(0, 0), Ok(0));
     assert_eq!(receives.wait(1, 0), Err(sys::FI_ETIMEDOUT));
     assert_eq!(receives.wait(1, 20), Err(sys::FI_ETIMEDOUT));
-    let (from, room) = (Memory::of(&payload(1, 300_000)), Memory::new(300_000));
+    let from = Memory::of(&payload(1, 300_000));
+    let room = Memory::new(300_000);
     for timeout in [30_000, -1] {
         let threshold = receives.value() + 1;
         node.endpoint.trecv(room, 1, 0, 1).unwrap();
@@ -174,8 +178,10 @@ fn a_wait_for_a_counter_makes_progress_until_its_threshold() {
 #[test]
 fn a_counter_of_remote_access_stays_zero() {
     let domain = Domain::new();
-    let (vector, queue) = (domain.vector(sys::FI_AV_TABLE), domain.queue(QueueSettings::default()));
-    let (counter, endpoint) = (domain.counter(), domain.endpoint());
+    let vector = domain.vector(sys::FI_AV_TABLE);
+    let queue = domain.queue(QueueSettings::default());
+    let counter = domain.counter();
+    let endpoint = domain.endpoint();
     endpoint.bind_vector(vector).unwrap();
     endpoint.bind_queue(queue, BOTH).unwrap();
     // MPICH binds such a counter though it has no remote access.
@@ -196,7 +202,8 @@ fn a_counter_of_remote_access_stays_zero() {
 /// An endpoint that has counters alone, no completion queue.
 fn without_queue() -> (Domain, Vector, Endpoint, Counter) {
     let domain = Domain::new();
-    let (vector, counter) = (domain.vector(sys::FI_AV_TABLE), domain.counter());
+    let vector = domain.vector(sys::FI_AV_TABLE);
+    let counter = domain.counter();
     let endpoint = domain.endpoint();
     endpoint.bind_vector(vector).unwrap();
     endpoint.bind_counter(counter, sys::FI_SEND | sys::FI_RECV).unwrap();
@@ -208,7 +215,8 @@ fn without_queue() -> (Domain, Vector, Endpoint, Counter) {
 #[test]
 fn an_endpoint_with_counters_needs_no_completion_queue() {
     let (domain, vector, endpoint, counter) = without_queue();
-    let (from, room) = (Memory::of(&payload(1, 300_000)), Memory::new(300_000));
+    let from = Memory::of(&payload(1, 300_000));
+    let room = Memory::new(300_000);
     endpoint.trecv(room, 1, 0, 1).unwrap();
     endpoint.tsend(from, 0, 1, 2).unwrap();
     endpoint.tinject(b"x", 0, 2).unwrap();
@@ -227,9 +235,12 @@ fn an_endpoint_with_counters_needs_no_completion_queue() {
 fn counters_with_wrong_attributes_are_refused() {
     let domain = Domain::new();
     let open = |attributes: sys::fi_cntr_attr| {
-        let (mut attributes, mut counter) = (attributes, std::ptr::null_mut());
-        let (functions, fid) = (domain.functions(), domain.domain);
-        let (to, context) = (&raw mut counter, std::ptr::null_mut());
+        let mut attributes = attributes;
+        let mut counter = std::ptr::null_mut();
+        let functions = domain.functions();
+        let fid = domain.domain;
+        let to = &raw mut counter;
+        let context = std::ptr::null_mut();
         let opened =
             crate::client::call!(functions, cntr_open(fid, &raw mut attributes, to, context));
         crate::client::code(opened).map(|_| Counter { counter }.close().unwrap())

@@ -13,7 +13,8 @@ fn write(queue: *mut sys::fid_eq, event: u32, content: &[u8]) -> Code {
 
 /// `fi_eq_read`: the event and its content.
 fn read(queue: *mut sys::fid_eq, room: usize, flags: u64) -> Result<(u32, Vec<u8>), i32> {
-    let (mut event, mut content) = (0, vec![0; room]);
+    let mut event = 0;
+    let mut content = vec![0; room];
     let to = content.as_mut_ptr().cast();
     // SAFETY: as above.
     let functions = unsafe { (*queue).ops };
@@ -54,7 +55,8 @@ fn only_a_queue_that_was_opened_for_it_is_written() {
 
 #[test]
 fn a_queue_that_an_object_is_bound_to_does_not_close() {
-    let (node, other) = (Node::new(), Domain::new());
+    let node = Node::new();
+    let other = Domain::new();
     let queue = node.domain.events();
     let endpoint = node.domain.endpoint();
     endpoint.bind(queue.cast(), 0).unwrap();

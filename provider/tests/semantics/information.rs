@@ -9,7 +9,8 @@ use crate::client::{Hints, Node, alone_with, info_for, sys};
 fn the_name_of_a_host_is_refused_in_words_and_an_endpoints_name_is_taken() {
     let test = "information::the_name_of_a_host_is_refused_in_words_and_an_endpoints_name_is_taken";
     let words = alone_with(test, &[("FI_PROVIDER", "Tagmatch".as_ref())], || {
-        let (hints, node) = (Hints::default(), Node::new());
+        let hints = Hints::default();
+        let node = Node::new();
         let refused = info_for(&hints, Some(c"host.example"), 0);
         assert_eq!(refused, Err(sys::FI_ENODATA));
         // The place that a program wants to be found at: an endpoint has one of its own.

@@ -8,7 +8,9 @@ const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
 #[test]
 fn bits_set_in_ignore_do_not_count() {
     let world = World::new(2);
-    let (to, sender, receiver) = (world.address(1), world.endpoint(0), world.endpoint(1));
+    let to = world.address(1);
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
     let room = Memory::new(8);
     receiver.trecv(room, 0x1200, 0x00ff, 1).unwrap();
     receiver.trecv(room, 0x1200, 0xf00f, 2).unwrap();
@@ -49,7 +51,8 @@ fn ignore_bits_find_unexpected_messages_too() {
 #[test]
 fn a_directed_receive_takes_messages_of_its_source_alone() {
     let world = World::new(3);
-    let (first, second) = (Memory::new(4), Memory::new(4));
+    let first = Memory::new(4);
+    let second = Memory::new(4);
     let receiver = world.endpoint(2);
     receiver.trecv_from(first, world.address(0), 7, 0, 1).unwrap();
     receiver.trecv_from(second, world.address(1), 7, 0, 2).unwrap();
@@ -115,11 +118,14 @@ fn a_directed_receive_from_no_address_is_refused() {
 #[test]
 fn immediate_data_of_32_bits_comes_with_every_kind_of_message() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     let data = 0xdead_beef;
     for length in [0, 1, 4000, 300_000] {
         for is_unexpected in [false, true] {
-            let (from, room) = (Memory::of(&payload(length as u64, length)), Memory::new(length));
+            let from = Memory::of(&payload(length as u64, length));
+            let room = Memory::new(length);
             let post = || {
                 receiver.trecv(room, 5, 0, 1).unwrap();
                 receiver.recv(room, 2).unwrap();
@@ -149,7 +155,9 @@ fn immediate_data_of_32_bits_comes_with_every_kind_of_message() {
 #[test]
 fn an_entry_has_the_flag_of_immediate_data_only_if_there_is_some() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     let room = Memory::new(16);
     let next = |tagged: bool| {
         if tagged {
@@ -201,7 +209,9 @@ fn entries_tell_no_source_unless_the_program_asked_for_it() {
 fn a_tag_with_the_reserved_bit_is_refused() {
     const RESERVED: u64 = 1 << 63;
     let world = World::new(1);
-    let (endpoint, to, memory) = (world.endpoint(0), world.address(0), Memory::new(1));
+    let endpoint = world.endpoint(0);
+    let to = world.address(0);
+    let memory = Memory::new(1);
     let refused = Err(sys::FI_EINVAL);
     let tag = RESERVED | 5;
     let parts = [memory];

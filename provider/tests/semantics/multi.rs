@@ -141,7 +141,8 @@ fn long_messages_fill_a_buffer_too() {
 #[test]
 fn a_message_longer_than_the_rest_is_truncated_and_gives_the_buffer_back() {
     let world = world(10);
-    let (buffer, next) = (Memory::new(100), Memory::new(100));
+    let buffer = Memory::new(100);
+    let next = Memory::new(100);
     post(&world, buffer, 1);
     post(&world, next, 2);
     for (seed, length) in [(1, 60), (2, 70), (3, 5)] {
@@ -158,8 +159,10 @@ fn a_message_longer_than_the_rest_is_truncated_and_gives_the_buffer_back() {
 #[test]
 fn receives_keep_their_order_beside_buffers() {
     let world = world(10);
-    let (before, after) = (Memory::new(30), Memory::new(30));
-    let (first, second) = (Memory::new(20), Memory::new(20));
+    let before = Memory::new(30);
+    let after = Memory::new(30);
+    let first = Memory::new(20);
+    let second = Memory::new(20);
     world.endpoint(1).recv(before, 1).unwrap();
     post(&world, first, 2);
     world.endpoint(1).recv(after, 3).unwrap();
@@ -256,7 +259,8 @@ fn with_selective_completion_a_buffer_that_is_given_back_is_told_all_the_same() 
     let flags = sys::FI_TRANSMIT | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
     let world = World::of(2, &Hints::default(), flags);
     world.endpoint(1).set_multi_min(10);
-    let (quiet, telling) = (Memory::new(20), Memory::new(20));
+    let quiet = Memory::new(20);
+    let telling = Memory::new(20);
     post(&world, quiet, 1);
     let call = Call { parts: &[telling], context: 2, ..Call::default() };
     world.endpoint(1).recvmsg(call, sys::FI_MULTI_RECV | sys::FI_COMPLETION).unwrap();
@@ -305,7 +309,9 @@ fn a_stream_of_messages_through_buffers_that_are_posted_again_loses_nothing() {
     for (context, buffer) in buffers.iter().enumerate() {
         post(&world, *buffer, context);
     }
-    let (messages, mut sent, mut received) = (5000, 0, 0);
+    let messages = 5000;
+    let mut sent = 0;
+    let mut received = 0;
     let length = |seed: u64| (seed * 37 % 257) as usize;
     world.until("all messages", || {
         while sent < messages && sent < received + 300 {

@@ -237,7 +237,8 @@ fn take_many(world: World) {
 fn no_thread_may_sleep_while_messages_are_looked_through_for_such_a_buffer() {
     let world = behind_many();
     post(&world, world.address(0), Memory::new(1), 1);
-    let (domain, queue) = (world.node(2).domain, world.queue(2));
+    let domain = world.node(2).domain;
+    let queue = world.queue(2);
     let entry = within_limit("an entry", || {
         assert_eq!(domain.trywait(&mut [queue.queue.cast()]), Err(sys::FI_EAGAIN));
         queue.poll()
@@ -249,7 +250,8 @@ fn no_thread_may_sleep_while_messages_are_looked_through_for_such_a_buffer() {
 #[test]
 fn such_a_buffer_wakes_a_thread_that_sleeps_to_look_through_the_messages() {
     let world = behind_many();
-    let (domain, queue) = (world.node(2).domain, world.queue(2));
+    let domain = world.node(2).domain;
+    let queue = world.queue(2);
     within_limit("leave to sleep", || domain.trywait(&mut [queue.queue.cast()]).ok());
     let descriptor = queue.descriptor().unwrap();
     assert!(!is_readable(descriptor, 0), "nothing takes the messages");
@@ -282,7 +284,8 @@ struct Lists {
 impl Lists {
     /// Gives each message that has a receive to the first one.
     fn deliver(&mut self) -> Vec<Told> {
-        let (mut told, mut waiting) = (Vec::new(), Vec::new());
+        let mut told = Vec::new();
+        let mut waiting = Vec::new();
         for (sender, length) in std::mem::take(&mut self.unexpected) {
             let takes = |posted: &Posted| posted.source.is_none_or(|source| source == sender);
             let Some(index) = self.posted.iter().position(takes) else {
@@ -290,7 +293,8 @@ impl Lists {
                 continue;
             };
             let posted = &mut self.posted[index];
-            let (taken, context) = (length.min(posted.room), posted.context);
+            let taken = length.min(posted.room);
+            let context = posted.context;
             let failure = if length > taken { sys::FI_ETRUNC } else { 0 };
             posted.room -= taken;
             let is_last = posted.is_multi && posted.room < 10;
@@ -309,7 +313,8 @@ impl Lists {
 fn random_receives_and_messages_meet_as_in_plain_lists() {
     for seed in 0..60 {
         let mut random = tagmatch_testkit::random::Random::new(seed);
-        let (world, mut lists) = (world(), Lists::default());
+        let world = world();
+        let mut lists = Lists::default();
         // Once they are connected, messages of both senders arrive in the order of the calls.
         for sender in [0, 1] {
             world.endpoint(sender).inject(b"hello", world.address(2)).unwrap();
@@ -338,7 +343,8 @@ fn random_receives_and_messages_meet_as_in_plain_lists() {
                     assert_eq!(entry.flags, if is_multi { LAST } else { PLAIN }, "seed {seed}");
                 }
                 _ => {
-                    let (sender, length) = (random.below(2) as usize, random.below(20) as usize);
+                    let sender = random.below(2) as usize;
+                    let length = random.below(20) as usize;
                     world.endpoint(sender).inject(&vec![1; length], world.address(2)).unwrap();
                     lists.unexpected.push((sender, length));
                 }

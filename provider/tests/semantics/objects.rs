@@ -10,7 +10,8 @@ const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
 #[test]
 fn an_endpoint_is_enabled_once_it_has_a_vector_and_queues() {
     let domain = Domain::new();
-    let (vector, queue) = (domain.vector(sys::FI_AV_TABLE), domain.queue(QueueSettings::default()));
+    let vector = domain.vector(sys::FI_AV_TABLE);
+    let queue = domain.queue(QueueSettings::default());
     let endpoint = domain.endpoint();
     assert_eq!(endpoint.enable(), Err(sys::FI_ENOAV));
     endpoint.bind_vector(vector).unwrap();
@@ -28,7 +29,8 @@ fn an_endpoint_is_enabled_once_it_has_a_vector_and_queues() {
 
 /// Every call that begins an operation.
 fn operations(endpoint: Endpoint, to: u64) -> Vec<Result<usize, i32>> {
-    let (memory, bytes) = (Memory::new(1), b"x");
+    let memory = Memory::new(1);
+    let bytes = b"x";
     let parts = [memory];
     let send = Call { parts: &parts, address: to, ..Call::default() };
     let receive = Call { parts: &parts, ..Call::default() };
@@ -79,15 +81,16 @@ fn an_endpoint_without_a_direction_needs_no_queue_for_it_and_refuses_its_operati
     for (has, lacks) in [(sys::FI_SEND, sys::FI_RECV), (sys::FI_RECV, sys::FI_SEND)] {
         let caps = sys::FI_TAGGED | sys::FI_MSG | has;
         let domain = Domain::of(&Hints { caps, ..Default::default() });
-        let (vector, queue) =
-            (domain.vector(sys::FI_AV_TABLE), domain.queue(QueueSettings::default()));
+        let vector = domain.vector(sys::FI_AV_TABLE);
+        let queue = domain.queue(QueueSettings::default());
         let endpoint = domain.endpoint();
         endpoint.bind_vector(vector).unwrap();
         endpoint.bind_queue(queue, has).unwrap();
         endpoint.enable().unwrap();
         let to = vector.add(endpoint.name());
         let memory = Memory::new(1);
-        let (send, receive) = (endpoint.tsend(memory, to, 1, 1), endpoint.trecv(memory, 1, 0, 1));
+        let send = endpoint.tsend(memory, to, 1, 1);
+        let receive = endpoint.trecv(memory, 1, 0, 1);
         let (works, refused) =
             if lacks == sys::FI_RECV { (send, receive) } else { (receive, send) };
         assert_eq!((works, refused), (Ok(0), Err(sys::FI_EOPBADSTATE)));
@@ -100,7 +103,8 @@ fn an_endpoint_without_a_direction_needs_no_queue_for_it_and_refuses_its_operati
 
 #[test]
 fn wrong_bindings_are_refused() {
-    let (node, other) = (Node::new(), Node::new());
+    let node = Node::new();
+    let other = Node::new();
     let endpoint = node.domain.endpoint();
     // Objects of another domain.
     assert_eq!(endpoint.bind_vector(other.vector), Err(sys::FI_EDOMAIN));
@@ -214,7 +218,8 @@ fn call_closed_objects() {
 fn a_name_is_64_bytes_and_a_short_place_gets_its_beginning() {
     let node = Node::new();
     for room in [0, 1, 32, 63] {
-        let (mut name, mut length) = ([0xee; 64], room);
+        let mut name = [0xee; 64];
+        let mut length = room;
         let answer = node.endpoint.name_into(&mut name, &mut length);
         assert_eq!((answer, length), (Err(sys::FI_ETOOSMALL), 64));
         assert_eq!(name[..room], node.name[..room]);
@@ -226,7 +231,8 @@ fn a_name_is_64_bytes_and_a_short_place_gets_its_beginning() {
 #[test]
 fn the_default_flags_of_an_endpoint_can_be_read_and_changed() {
     let world = World::of(2, &Hints::default(), BOTH | sys::FI_SELECTIVE_COMPLETION);
-    let (endpoint, queue) = (world.endpoint(0), world.queue(0));
+    let endpoint = world.endpoint(0);
+    let queue = world.queue(0);
     let send = || endpoint.tsend(Memory::of(b"x"), world.address(0), 1, 1).unwrap();
     assert_eq!(endpoint.flags(sys::FI_TRANSMIT), Ok(0));
     send();

@@ -99,7 +99,8 @@ impl Library {
         // From now on a NIC may have receives that name a source that always sends through it, and
         // no others.
         for number in 0..=AFTER {
-            let (tag, is_any) = (60 + number, number == AFTER);
+            let tag = 60 + number;
+            let is_any = number == AFTER;
             let room = receive(0, tag, if is_any { self.any_source() } else { 0 }, tag);
             let bytes = send(0, tag, 0);
             world.success(0, 100);
@@ -141,7 +142,8 @@ impl Library {
         };
         // The receive of the message to oneself and the last one, of any source, are not for the
         // NIC.
-        let (nic, phase) = (number("nic"), number("phase"));
+        let nic = number("nic");
+        let phase = number("phase");
         assert_eq!(number("received"), BEFORE + AFTER + 2, "{report}");
         assert_eq!(number("source"), 2, "{report}");
         assert_eq!(nic + phase, BEFORE + AFTER, "{report}");

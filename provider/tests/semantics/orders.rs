@@ -42,10 +42,13 @@ fn messages_of_a_sender_are_matched_in_the_order_of_their_sends() {
 #[test]
 fn tagged_and_untagged_messages_have_one_order() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     for length in LENGTHS {
         for first_is_tagged in [true, false] {
-            let (from, room) = (Memory::of(&payload(1, length)), Memory::new(length));
+            let from = Memory::of(&payload(1, length));
+            let room = Memory::new(length);
             let second = Memory::new(8);
             if first_is_tagged {
                 sender.tsend(from, to, 7, 1).unwrap();
@@ -83,8 +86,11 @@ fn receiver_entry(world: &World) -> Entry {
 #[test]
 fn an_untagged_message_is_no_tagged_one_with_any_tag() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
-    let (tagged, untagged) = (Memory::new(8), Memory::new(8));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
+    let tagged = Memory::new(8);
+    let untagged = Memory::new(8);
     receiver.trecv(tagged, 0, u64::MAX, 1).unwrap();
     sender.inject(b"untagged", to).unwrap();
     world.expect_silence();
@@ -102,7 +108,8 @@ fn receives_are_matched_in_the_order_in_which_they_were_posted() {
     let room = Memory::new(1);
     for context in 0..100 {
         // All of them take the message, by different ignore bits.
-        let (tag, ignore) = (context as u64 & 0xf0, 0xffff ^ (context as u64 & 0xf0));
+        let tag = context as u64 & 0xf0;
+        let ignore = 0xffff ^ (context as u64 & 0xf0);
         world.endpoint(1).trecv(room, tag & !ignore, ignore | 0xff, context).unwrap();
     }
     for context in 0..100 {

@@ -9,9 +9,11 @@ const ANY: u64 = sys::FI_ADDR_UNSPEC;
 #[test]
 fn a_sender_that_is_not_in_the_vector_can_be_received_from() {
     for length in [8, 300_000] {
-        let (sender, receiver) = (Node::new(), Node::new());
+        let sender = Node::new();
+        let receiver = Node::new();
         let to = sender.vector.add(receiver.name);
-        let (from, room) = (Memory::of(&payload(1, length)), Memory::new(length));
+        let from = Memory::of(&payload(1, length));
+        let room = Memory::new(length);
         let entry = |context| {
             let entry = within_limit("the receive's entry", || {
                 sender.queue.progress();
@@ -120,7 +122,8 @@ fn what_depends_on_a_peer_that_closes_ends_with_an_error_and_nothing_else() {
 #[test]
 fn messages_that_were_accepted_before_the_close_arrive() {
     const COUNT: usize = 300;
-    let (sender, receiver) = (Node::new(), Node::new());
+    let sender = Node::new();
+    let receiver = Node::new();
     let to = sender.vector.add(receiver.name);
     let length = |number: usize| if number % 50 == 49 { 200_000 } else { number * 31 % 6000 };
     for number in 0..COUNT {

@@ -30,8 +30,9 @@ fn a_setuid_program_writes_neither_report_nor_trace_for_its_caller() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("tagmatch-setuid.{}", std::process::id()));
-    let (program, report, trace) =
-        (folder.join("test"), folder.join("report"), folder.join("trace"));
+    let program = folder.join("test");
+    let report = folder.join("report");
+    let trace = folder.join("trace");
     let set_mode = |path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };

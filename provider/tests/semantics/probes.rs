@@ -83,7 +83,9 @@ fn a_peek_finds_the_oldest_message_that_matches() {
         world.endpoint(node).tinject(b"x", world.address(2), tag).unwrap();
         world.settle();
     }
-    let (any, first, second) = (sys::FI_ADDR_UNSPEC, world.address(0), world.address(1));
+    let any = sys::FI_ADDR_UNSPEC;
+    let first = world.address(0);
+    let second = world.address(1);
     let cases = [
         (0x00, 0xff, any, 0x11),
         (0x02, 0xf0, any, 0x22),

@@ -128,7 +128,8 @@ fn a_process_that_exits_right_after_its_last_send_loses_nothing() {
 #[test]
 fn the_death_of_a_process_ends_what_depends_on_it_and_nothing_else() {
     let world = World::new(2);
-    let (endpoint, vector) = (world.endpoint(0), world.node(0).vector);
+    let endpoint = world.endpoint(0);
+    let vector = world.node(0).vector;
     let mut other = Other::start("victim", &world.node(0).name);
     let victim = vector.add(other.name);
     endpoint.trecv_from(Memory::new(8), victim, 1, 0, 1).unwrap();

@@ -22,8 +22,8 @@ fn two_entries(format: sys::fi_cq_format) -> (World, Memory) {
 
 #[test]
 fn the_four_formats_have_what_they_should() {
-    let (received, sent) =
-        (sys::FI_RECV | sys::FI_TAGGED | sys::FI_REMOTE_CQ_DATA, sys::FI_SEND | sys::FI_TAGGED);
+    let received = sys::FI_RECV | sys::FI_TAGGED | sys::FI_REMOTE_CQ_DATA;
+    let sent = sys::FI_SEND | sys::FI_TAGGED;
     let (world, _) = two_entries(sys::FI_CQ_FORMAT_CONTEXT);
     let mut entries = [sys::fi_cq_entry::zeroed(); 3];
     assert_eq!(world.queue(0).read(&mut entries), Ok(2));
@@ -57,8 +57,10 @@ fn the_four_formats_have_what_they_should() {
 fn a_queue_without_a_format_has_contexts_and_says_so() {
     let domain = Domain::new();
     let mut attributes = sys::fi_cq_attr::zeroed();
-    let (functions, mut queue) = (domain.functions(), std::ptr::null_mut());
-    let (fid, to) = (domain.domain, &raw mut attributes);
+    let functions = domain.functions();
+    let mut queue = std::ptr::null_mut();
+    let fid = domain.domain;
+    let to = &raw mut attributes;
     code(call!(functions, cq_open(fid, to, &raw mut queue, std::ptr::null_mut()))).unwrap();
     assert_eq!(attributes.format, sys::FI_CQ_FORMAT_CONTEXT);
     Queue { queue }.close().unwrap();
@@ -97,7 +99,8 @@ fn entries_are_read_in_portions_and_in_order() {
 #[test]
 fn an_error_entry_holds_up_later_entries_until_it_is_read() {
     let world = World::new(2);
-    let (receiver, queue) = (world.endpoint(1), world.queue(1));
+    let receiver = world.endpoint(1);
+    let queue = world.queue(1);
     for (context, room) in [(1, 8), (2, 8), (3, 1), (4, 8), (5, 0), (6, 0)] {
         receiver.trecv(Memory::new(room), 1, 0, context).unwrap();
     }
@@ -128,8 +131,10 @@ fn an_error_entry_holds_up_later_entries_until_it_is_read() {
 #[test]
 fn a_success_does_not_overtake_an_error_entry_of_the_same_read() {
     let world = World::new(2);
-    let (sender, to) = (world.endpoint(0), world.address(1));
-    let (receiver, queue) = (world.endpoint(1), world.queue(1));
+    let sender = world.endpoint(0);
+    let to = world.address(1);
+    let receiver = world.endpoint(1);
+    let queue = world.queue(1);
     // The first message connects the endpoints.
     for (context, room) in [(1, 8), (2, 1), (3, 8)] {
         receiver.trecv(Memory::new(room), 1, 0, context).unwrap();
@@ -159,7 +164,8 @@ fn a_flood_of_operations_does_not_overrun_a_small_queue() {
     let settings = QueueSettings { size: 1, ..QueueSettings::default() };
     let node = || Node::of(&Hints::default(), settings, BOTH);
     let world = World::with(vec![node(), node()]);
-    let (room, from) = (Memory::new(8), Memory::of(b"message!"));
+    let room = Memory::new(8);
+    let from = Memory::of(b"message!");
     for context in 0..COUNT {
         world.endpoint(1).trecv(room, context as u64, 0, context).unwrap();
     }
@@ -226,8 +232,8 @@ fn several_endpoints_may_share_a_queue() {
 fn sends_and_receives_may_have_queues_of_their_own() {
     let domain = Domain::new();
     let vector = domain.vector(sys::FI_AV_TABLE);
-    let (sends, receives) =
-        (domain.queue(QueueSettings::default()), domain.queue(QueueSettings::default()));
+    let sends = domain.queue(QueueSettings::default());
+    let receives = domain.queue(QueueSettings::default());
     let endpoint = domain.endpoint();
     endpoint.bind_vector(vector).unwrap();
     endpoint.bind_queue(sends, sys::FI_TRANSMIT).unwrap();

@@ -127,7 +127,8 @@ impl Run {
 
     /// What the receive of a message has to say.
     fn outcome(&self, node: usize, posted: &Posted, message: &Message) -> Expected {
-        let (room, whole) = (posted.room.len(), message.bytes.len());
+        let room = posted.room.len();
+        let whole = message.bytes.len();
         let length = room.min(whole);
         Expected {
             failure: if whole > room { sys::FI_ETRUNC } else { 0 },
@@ -158,13 +159,17 @@ impl Run {
     fn is_received(&mut self, message: &Message) {
         let sending = &mut self.models[message.sender].sending;
         let send = sending.iter_mut().find(|send| send.context == message.send);
-        send.into_iter().for_each(|send| send.is_received = true);
+        if let Some(send) = send {
+            send.is_received = true;
+        }
     }
 
     fn send(&mut self) {
-        let (from, to) = (self.random.index(NODES), self.random.index(NODES));
+        let from = self.random.index(NODES);
+        let to = self.random.index(NODES);
         let length = self.random.pick(&LENGTHS);
-        let (context, way) = (self.context(), self.random.below(7));
+        let context = self.context();
+        let way = self.random.below(7);
         let bytes = payload(context as u64, length);
         let is_tagged = self.random.chance(2, 3);
         let tag = if is_tagged { self.random.below(8) } else { 0 };
@@ -224,7 +229,8 @@ impl Run {
         let is_tagged = self.random.chance(2, 3);
         let source = self.random.chance(1, 3).then(|| self.random.index(NODES));
         let room = Memory::new(self.random.pick(&LENGTHS));
-        let (tag, ignore) = (self.random.below(8), self.random.pick(&[0, 0, 1, 6, u64::MAX]));
+        let tag = self.random.below(8);
+        let ignore = self.random.pick(&[0, 0, 1, 6, u64::MAX]);
         let number = match source {
             None => sys::FI_ADDR_UNSPEC,
             Some(source) => self.models[node].addresses[source].unwrap_or(1_000_000),
@@ -312,7 +318,10 @@ impl Run {
         let expected = if discards {
             failed(context, sys::FI_TAGGED, 0)
         } else {
-            let (tag, ignore, source, kind) = (message.tag, 0, None, message.kind);
+            let tag = message.tag;
+            let ignore = 0;
+            let source = None;
+            let kind = message.kind;
             let posted = Posted { context, source, kind, tag, ignore, room };
             self.outcome(node, &posted, &message)
         };
@@ -333,8 +342,10 @@ impl Run {
 
     /// Takes an address out of a vector, or puts it in again.
     fn change_vector(&mut self) {
-        let (node, other) = (self.random.index(NODES), self.random.index(NODES));
-        let (name, model) = (self.models[other].node.name, &mut self.models[node]);
+        let node = self.random.index(NODES);
+        let other = self.random.index(NODES);
+        let name = self.models[other].node.name;
+        let model = &mut self.models[node];
         match model.addresses[other].take() {
             Some(number) => drop(model.node.vector.remove(&[number]).unwrap()),
             None => model.addresses[other] = Some(model.node.vector.add(name)),
@@ -368,8 +379,11 @@ impl Run {
             }
             while let Some(Message { kind, tag, bytes, .. }) = self.models[node].unexpected.first()
             {
-                let (kind, tag, room) = (*kind, *tag, Memory::new(bytes.len()));
-                let (context, endpoint) = (self.context(), self.models[node].node.endpoint);
+                let kind = *kind;
+                let tag = *tag;
+                let room = Memory::new(bytes.len());
+                let context = self.context();
+                let endpoint = self.models[node].node.endpoint;
                 match kind {
                     sys::FI_TAGGED => endpoint.trecv(room, tag, 0, context).unwrap(),
                     _ => endpoint.recv(room, context).unwrap(),
@@ -404,8 +418,13 @@ impl Run {
 
 /// The entry of an operation without a message.
 fn failed(context: usize, kind: u64, failure: i32) -> Expected {
-    let (flags, source) = (sys::FI_RECV | kind, sys::FI_ADDR_NOTAVAIL);
-    let (length, overflow, data, tag, room) = (0, 0, 0, 0, None);
+    let flags = sys::FI_RECV | kind;
+    let source = sys::FI_ADDR_NOTAVAIL;
+    let length = 0;
+    let overflow = 0;
+    let data = 0;
+    let tag = 0;
+    let room = None;
     Expected { context, failure, flags, length, overflow, data, tag, source, room }
 }
 

@@ -5,10 +5,13 @@ use crate::client::{Call, Hints, Memory, World, payload, sys};
 #[test]
 fn a_truncated_message_ends_with_all_facts() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     for (length, room) in [(9, 8), (100, 0), (5000, 4999), (400_000, 100), (400_000, 0)] {
         for is_unexpected in [true, false] {
-            let (from, memory) = (Memory::of(&payload(7, length)), Memory::new(room + 8));
+            let from = Memory::of(&payload(7, length));
+            let memory = Memory::new(room + 8);
             let buffer = memory.part(0, room);
             let post = || {
                 receiver.trecv(buffer, 0x30, 0x0f, 1).unwrap();
@@ -48,7 +51,8 @@ fn a_message_that_is_truncated_in_pieces_fills_all_of_them() {
     let world = World::new(2);
     for length in [30, 9000, 400_000] {
         for is_unexpected in [true, false] {
-            let (from, pieces) = (Memory::of(&payload(3, length)), [10, 0, 10].map(Memory::new));
+            let from = Memory::of(&payload(3, length));
+            let pieces = [10, 0, 10].map(Memory::new);
             let post = || world.endpoint(1).trecvv(&pieces, 1, 1).unwrap();
             if !is_unexpected {
                 post();
@@ -72,7 +76,8 @@ fn a_message_that_is_truncated_in_pieces_fills_all_of_them() {
 fn a_message_may_be_shorter_than_the_buffer() {
     let world = World::new(2);
     for length in [0, 1, 5000, 300_000] {
-        let (from, room) = (Memory::of(&payload(1, length)), Memory::new(length + 64));
+        let from = Memory::of(&payload(1, length));
+        let room = Memory::new(length + 64);
         world.endpoint(1).trecv(room, 1, 0, 1).unwrap();
         world.endpoint(0).tsend(from, world.address(1), 1, 2).unwrap();
         let entry = world.success(1, 1);
@@ -104,7 +109,9 @@ fn gather(parts: &[Memory]) -> Vec<u8> {
 #[test]
 fn messages_are_gathered_from_pieces_and_scattered_to_pieces() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     for scale in [1, 50, 30_000] {
         let (_, from) = pieces(&[3 * scale, 0, 5 * scale, scale]);
         let (memory, room) = pieces(&[scale, 4 * scale, 4 * scale, 7]);
@@ -142,13 +149,15 @@ fn messages_are_gathered_from_pieces_and_scattered_to_pieces() {
 #[test]
 fn as_many_pieces_as_announced_are_taken_and_no_more() {
     let world = World::new(1);
-    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let to = world.address(0);
     // SAFETY: `fi_getinfo` gave all parts.
     let (sends, receives) = unsafe {
         let info = &*world.node(0).domain.info;
         ((*info.tx_attr).iov_limit, (*info.rx_attr).iov_limit)
     };
-    let (room, from) = (vec![Memory::new(1); receives], vec![Memory::of(b"x"); sends]);
+    let room = vec![Memory::new(1); receives];
+    let from = vec![Memory::of(b"x"); sends];
     endpoint.trecvv(&room, 1, 1).unwrap();
     endpoint.tsendv(&from, to, 1, 2).unwrap();
     let entries = [world.entry(0), world.entry(0)];
@@ -165,7 +174,9 @@ fn as_many_pieces_as_announced_are_taken_and_no_more() {
 #[test]
 fn a_message_without_bytes_needs_no_memory() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     let none = Call { address: to, tag: 1, ..Call::default() };
     let any = Call { tag: 1, ..Call::default() };
     let sends: [&dyn Fn() -> _; 4] = [
@@ -199,7 +210,8 @@ fn a_message_without_bytes_needs_no_memory() {
 #[test]
 fn memory_that_cannot_be_is_refused() {
     let world = World::new(1);
-    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let to = world.address(0);
     let start = Memory::new(1).start();
     let wrong = [
         Memory::claimed(std::ptr::null_mut(), 1),
@@ -209,7 +221,8 @@ fn memory_that_cannot_be_is_refused() {
     ];
     let refused = Err(sys::FI_EINVAL);
     for memory in wrong {
-        let (one, two) = ([memory], [Memory::new(1), memory]);
+        let one = [memory];
+        let two = [Memory::new(1), memory];
         assert_eq!(endpoint.tsend(memory, to, 1, 1), refused);
         assert_eq!(endpoint.tsenddata(memory, 1, to, 1, 1), refused);
         assert_eq!(endpoint.send(memory, to, 1), refused);

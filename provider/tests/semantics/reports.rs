@@ -112,7 +112,8 @@ fn the_last_living_rank_prints_the_rows_of_all_that_ended_and_nothing_is_left() 
     for is_killed_last in [false, true] {
         let mut jobs: Vec<Rank> =
             (0..3).map(|rank| Rank::start(rank, 3, "-", &variables)).collect();
-        let (last, victim) = (jobs.pop().unwrap(), jobs.pop().unwrap());
+        let last = jobs.pop().unwrap();
+        let victim = jobs.pop().unwrap();
         let first = jobs.pop().unwrap().end();
         assert!(!first.contains("tagmatch report"), "{first}");
         if is_killed_last {
@@ -140,8 +141,8 @@ fn a_later_step_of_a_job_does_not_take_rows_of_an_earlier_one() {
     for report in ["-", path.to_str().unwrap()] {
         for step in 0..2 {
             variables[1].1 = step.to_string();
-            let (zero, one) =
-                (Rank::start(0, 2, report, &variables), Rank::start(1, 2, report, &variables));
+            let zero = Rank::start(0, 2, report, &variables);
+            let one = Rank::start(1, 2, report, &variables);
             // One rank of each step leaves no row.
             let said = if step == 0 {
                 zero.kill();
@@ -162,12 +163,14 @@ fn a_later_step_of_a_job_does_not_take_rows_of_an_earlier_one() {
 fn a_launcher_that_names_no_job_may_start_another_one_with_the_same_report() {
     let path = std::env::temp_dir().join(format!("tagmatch-jobs-{}", std::process::id()));
     let start = |rank| Rank::start(rank, 2, path.to_str().unwrap(), &[]);
-    let (zero, one) = (start(0), start(1));
+    let zero = start(0);
+    let one = start(1);
     zero.kill();
     one.end();
     // The first job's row has time to be older than the second job.
     std::thread::sleep(std::time::Duration::from_millis(50));
-    let (zero, one) = (start(0), start(1));
+    let zero = start(0);
+    let one = start(1);
     zero.end();
     assert_eq!(ranks(&std::fs::read_to_string(&path).unwrap()), [0]);
     one.end();

@@ -5,11 +5,13 @@ use crate::client::{Call, Memory, World, payload, sys};
 #[test]
 fn an_endpoint_sends_messages_of_all_sizes_to_itself() {
     let world = World::new(1);
-    let (endpoint, oneself) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let oneself = world.address(0);
     for length in [0, 1, 64, 4096, 5000, 70_000, 3_000_000] {
         for is_unexpected in [false, true] {
             let from = Memory::of(&payload(length as u64, length));
-            let (tagged, untagged) = (Memory::new(length), Memory::new(length));
+            let tagged = Memory::new(length);
+            let untagged = Memory::new(length);
             let post = || {
                 endpoint.trecv_from(tagged, oneself, 5, 0, 1).unwrap();
                 endpoint.recv(untagged, 2).unwrap();
@@ -41,7 +43,8 @@ fn an_endpoint_sends_messages_of_all_sizes_to_itself() {
 #[test]
 fn a_message_to_oneself_can_be_injected_truncated_probed_and_awaited() {
     let world = World::new(1);
-    let (endpoint, oneself) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let oneself = world.address(0);
     endpoint.tinject(b"injected", oneself, 1).unwrap();
     endpoint.trecvmsg(Call { tag: 1, context: 1, ..Call::default() }, sys::FI_PEEK).unwrap();
     assert_eq!(world.success(0, 1).length, 8);

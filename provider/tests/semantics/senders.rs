@@ -35,7 +35,8 @@ fn receive_in_the_other_order(world: &World, is_unexpected: bool) {
         post();
     }
     for sender in [1, 2] {
-        let (from, to) = (Memory::of(&message(sender)), world.address(0));
+        let from = Memory::of(&message(sender));
+        let to = world.address(0);
         world.endpoint(sender).tsend(from, to, TAG, 20).unwrap();
         world.endpoint(sender).send(from, to, 21).unwrap();
         world.settle();
@@ -64,7 +65,8 @@ fn receive_in_the_other_order(world: &World, is_unexpected: bool) {
 fn probe_in_the_other_order(world: &World) {
     let receiver = world.endpoint(0);
     let probe = |source, flags, context| {
-        let (address, tag) = (world.address(source), TAG);
+        let address = world.address(source);
+        let tag = TAG;
         let call = Call { address, tag, ignore: IGNORED, context, ..Call::default() };
         receiver.trecvmsg(call, sys::FI_PEEK | flags).unwrap();
     };
@@ -145,10 +147,12 @@ fn an_acknowledgement_for_open_mpi_comes_from_the_peer_that_it_sends_to() {
     alone_with(test, &[], || {
         load_open_mpi();
         let world = World::new(3);
-        let (sender, nothing) = (world.endpoint(1), Memory::new(0));
+        let sender = world.endpoint(1);
+        let nothing = Memory::new(0);
         // As MPI_Ssend of endpoint 1 to endpoint 2 in each mode of tags.
         for shift in [32, 20] {
-            let (wanted, acknowledged) = (TAG | 1 << shift, TAG | 2 << shift);
+            let wanted = TAG | 1 << shift;
+            let acknowledged = TAG | 2 << shift;
             // It is not the acknowledgement.
             world.endpoint(0).tinject(b"", world.address(1), acknowledged).unwrap();
             world.settle();

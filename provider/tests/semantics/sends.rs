@@ -13,7 +13,9 @@ fn inject_size(world: &World) -> usize {
 #[test]
 fn an_injected_message_is_copied_at_once_and_has_no_entry() {
     let world = World::new(2);
-    let (sender, receiver, to) = (world.endpoint(0), world.endpoint(1), world.address(1));
+    let sender = world.endpoint(0);
+    let receiver = world.endpoint(1);
+    let to = world.address(1);
     for length in [0, 1, inject_size(&world)] {
         let sends: [&dyn Fn(&[u8]) -> _; 4] = [
             &|bytes| sender.tinject(bytes, to, 1),
@@ -51,7 +53,8 @@ fn an_injected_message_is_copied_at_once_and_has_no_entry() {
 #[test]
 fn a_message_too_long_to_inject_is_refused() {
     let world = World::new(2);
-    let (sender, to) = (world.endpoint(0), world.address(1));
+    let sender = world.endpoint(0);
+    let to = world.address(1);
     let bytes = vec![0; inject_size(&world) + 1];
     let parts = [Memory::of(&bytes)];
     let halves = [parts[0].part(0, bytes.len() / 2), parts[0].part(0, bytes.len().div_ceil(2))];
@@ -72,7 +75,8 @@ fn a_message_too_long_to_inject_is_refused() {
 #[test]
 fn the_flag_inject_copies_the_message_and_keeps_its_entry() {
     let world = World::new(2);
-    let (sender, to) = (world.endpoint(0), world.address(1));
+    let sender = world.endpoint(0);
+    let to = world.address(1);
     let whole = Memory::of(&payload(1, 64));
     let parts = [whole.part(0, 10), whole.part(10, 54)];
     let call = Call { parts: &parts, address: to, tag: 1, context: 9, ..Call::default() };
@@ -90,7 +94,8 @@ fn the_flag_inject_copies_the_message_and_keeps_its_entry() {
 fn the_memory_of_a_send_is_the_programs_own_again_once_there_is_the_entry() {
     for length in LENGTHS {
         let world = World::new(2);
-        let (from, room) = (Memory::of(&payload(1, length)), Memory::new(length));
+        let from = Memory::of(&payload(1, length));
+        let room = Memory::new(length);
         world.endpoint(0).tsend(from, world.address(1), 1, 9).unwrap();
         let mut posted = false;
         world.until("the send's entry", || {
@@ -116,9 +121,11 @@ fn with_selective_completion_a_send_has_an_entry_only_if_asked() {
     let default_flags = [0, sys::FI_COMPLETION];
     for send_flags in default_flags {
         let world = World::of(2, &Hints { send_flags, ..Hints::default() }, SELECTIVE);
-        let (sender, to) = (world.endpoint(0), world.address(1));
+        let sender = world.endpoint(0);
+        let to = world.address(1);
         for length in LENGTHS {
-            let (from, room) = (Memory::of(&payload(1, length)), Memory::new(length));
+            let from = Memory::of(&payload(1, length));
+            let room = Memory::new(length);
             let parts = [from];
             let call = Call { parts: &parts, address: to, tag: 1, context: 8, ..Call::default() };
             let sends: [(&dyn Fn() -> _, bool); 8] = [
@@ -154,7 +161,8 @@ fn with_selective_completion_a_send_has_an_entry_only_if_asked() {
 fn with_selective_completion_a_receive_has_an_entry_only_if_asked() {
     for receive_flags in [0, sys::FI_COMPLETION] {
         let world = World::of(2, &Hints { receive_flags, ..Hints::default() }, SELECTIVE);
-        let (receiver, to) = (world.endpoint(1), world.address(1));
+        let receiver = world.endpoint(1);
+        let to = world.address(1);
         let tells = receive_flags != 0;
         let room = Memory::new(8);
         let parts = [room];
@@ -219,7 +227,8 @@ fn without_selective_completion_every_operation_has_an_entry() {
 fn sent_with(flag: u64, length: usize) -> World {
     let world = World::new(2);
     let parts = [Memory::of(&payload(3, length))];
-    let (address, context) = (world.address(1), 9);
+    let address = world.address(1);
+    let context = 9;
     let call = Call { parts: &parts, address, tag: 1, context, ..Call::default() };
     world.endpoint(0).tsendmsg(call, flag | sys::FI_COMPLETION).unwrap();
     world
@@ -257,7 +266,8 @@ fn delivery_complete_as_an_endpoints_flag_holds_for_plain_sends() {
     let send_flags = sys::FI_DELIVERY_COMPLETE;
     let both = sys::FI_TRANSMIT | sys::FI_RECV;
     let world = World::of(2, &Hints { send_flags, ..Hints::default() }, both);
-    let (sender, to) = (world.endpoint(0), world.address(1));
+    let sender = world.endpoint(0);
+    let to = world.address(1);
     sender.tsend(Memory::of(b"tagged"), to, 1, 1).unwrap();
     sender.send(Memory::of(b"untagged"), to, 2).unwrap();
     world.expect_silence();

@@ -186,7 +186,8 @@ fn missing_arguments_are_refused() {
             );)*
         };
     }
-    let (object, null) = (domain.domain, std::ptr::null_mut());
+    let object = domain.domain;
+    let null = std::ptr::null_mut();
     refuses! {
         av_open(object, std::ptr::null_mut(), std::ptr::null_mut(), null)
         cq_open(object, std::ptr::null_mut(), std::ptr::null_mut(), null)

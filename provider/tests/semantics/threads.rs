@@ -19,7 +19,8 @@ fn threads_may_send_receive_and_read_the_same_objects_at_the_same_time() {
     let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
     thread::scope(|scope| {
         for sender in 0..SENDERS {
-            let (world, rooms) = (&world, &rooms);
+            let world = &world;
+            let rooms = &rooms;
             scope.spawn(move || {
                 for number in (0..total).filter(|number| number % SENDERS == sender) {
                     let from = Memory::of(&payload(number as u64, length(number)));
@@ -33,7 +34,9 @@ fn threads_may_send_receive_and_read_the_same_objects_at_the_same_time() {
             });
         }
         for node in [0, 1, 0, 1] {
-            let (world, told, count) = (&world, &told[node], &counts[node]);
+            let world = &world;
+            let told = &told[node];
+            let count = &counts[node];
             scope.spawn(move || {
                 within_limit("all entries", || {
                     while let Some(entry) = next(world, node) {
@@ -68,7 +71,8 @@ fn threads_may_open_and_close_objects_while_others_send() {
     thread::scope(|scope| {
         let objects = scope.spawn(|| {
             for _ in 0..30 {
-                let (counter, endpoint) = (domain.counter(), domain.endpoint());
+                let counter = domain.counter();
+                let endpoint = domain.endpoint();
                 let vector = domain.vector(sys::FI_AV_TABLE);
                 endpoint.bind_counter(counter, sys::FI_SEND | sys::FI_RECV).unwrap();
                 endpoint.bind_vector(vector).unwrap();
@@ -84,7 +88,8 @@ fn threads_may_open_and_close_objects_while_others_send() {
         });
         let mut number = 0;
         while !objects.is_finished() {
-            let (from, room) = (Memory::of(&payload(number, 100)), Memory::new(100));
+            let from = Memory::of(&payload(number, 100));
+            let room = Memory::new(100);
             world.endpoint(1).trecv(room, number, 0, 1).unwrap();
             world.endpoint(0).tsend(from, world.address(1), number, 2).unwrap();
             world.success(1, 1);

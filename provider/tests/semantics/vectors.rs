@@ -25,7 +25,8 @@ fn maps_and_tables_number_addresses_from_zero() {
 
 #[test]
 fn an_address_may_be_inserted_more_than_once() {
-    let (sender, receiver) = (Node::new(), Node::new());
+    let sender = Node::new();
+    let receiver = Node::new();
     let (count, addresses) = sender.vector.insert(&[receiver.name; 3]);
     assert_eq!((count, addresses.as_slice()), (Ok(3), &[0, 1, 2][..]));
     let source = receiver.vector.add(sender.name);
@@ -48,9 +49,11 @@ fn an_address_may_be_inserted_more_than_once() {
 #[test]
 fn an_address_that_was_removed_is_refused_and_traffic_under_way_goes_on() {
     let world = World::new(2);
-    let (sender, receiver) = (world.node(0), world.node(1));
+    let sender = world.node(0);
+    let receiver = world.node(1);
     let to = world.address(1);
-    let (from, room) = (Memory::of(&payload(1, 300_000)), Memory::new(300_000));
+    let from = Memory::of(&payload(1, 300_000));
+    let room = Memory::new(300_000);
     sender.endpoint.tsend(from, to, 1, 1).unwrap();
     receiver.endpoint.trecv_from(room, world.address(0), 2, 0, 2).unwrap();
     sender.vector.remove(&[to]).unwrap();
@@ -157,7 +160,8 @@ fn names_that_are_none_are_counted_out_and_told() {
 #[test]
 fn a_lookup_gives_the_name_as_far_as_there_is_room_and_its_length() {
     let world = World::new(2);
-    let (vector, name) = (world.node(0).vector, world.node(1).name);
+    let vector = world.node(0).vector;
+    let name = world.node(1).name;
     for room in [0, 1, 63, 64, 100] {
         let (bytes, length) = vector.lookup(1, room).unwrap();
         assert_eq!(length, 64);
@@ -211,7 +215,8 @@ fn endpoints_of_a_domain_may_share_a_vector() {
     other.bind_vector(node.vector).unwrap();
     other.bind_queue(queue, BOTH).unwrap();
     other.enable().unwrap();
-    let (first, second) = (node.vector.add(node.name), node.vector.add(other.name()));
+    let first = node.vector.add(node.name);
+    let second = node.vector.add(other.name());
     other.trecv_from(Memory::new(1), first, 1, 0, 1).unwrap();
     node.endpoint.trecv_from(Memory::new(1), second, 1, 0, 2).unwrap();
     node.endpoint.tinject(b"x", second, 1).unwrap();

@@ -48,7 +48,8 @@ pub(crate) fn is_readable(descriptor: i32, timeout_ms: i32) -> bool {
 
 /// Waits for an entry of endpoint 1 as programs do that sleep in poll(2).
 fn poll_for_entry(world: &World) -> crate::client::Entry {
-    let (domain, queue) = (world.node(1).domain, world.queue(1));
+    let domain = world.node(1).domain;
+    let queue = world.queue(1);
     let descriptor = queue.descriptor().unwrap();
     within_limit("an entry", || {
         if let Some(entry) = queue.poll() {
@@ -67,7 +68,8 @@ fn a_descriptor_becomes_readable_when_there_is_an_entry() {
     let world = world(sys::FI_WAIT_FD);
     // The first messages connect the endpoints.
     for length in [4, 4, 4, 4, 300_000] {
-        let (from, room) = (Memory::of(&vec![7; length]), Memory::new(length));
+        let from = Memory::of(&vec![7; length]);
+        let room = Memory::new(length);
         world.endpoint(1).trecv(room, 1, 0, 2).unwrap();
         thread::scope(|scope| {
             let sender = scope.spawn(|| {
@@ -91,7 +93,8 @@ fn a_descriptor_becomes_readable_when_there_is_an_entry() {
 #[test]
 fn trywait_says_whether_a_thread_may_sleep() {
     let world = world(sys::FI_WAIT_FD);
-    let (domain, queue) = (world.node(1).domain, world.queue(1));
+    let domain = world.node(1).domain;
+    let queue = world.queue(1);
     world.endpoint(1).trecv(Memory::new(4), 1, 0, 1).unwrap();
     world.settle();
     let mut objects = [queue.queue.cast()];
@@ -118,7 +121,9 @@ fn trywait_sees_an_entry_behind_many_ends_without_entries() {
     let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
     let node = || Node::of(&Hints::default(), settings, BOTH | sys::FI_SELECTIVE_COMPLETION);
     let world = World::with(vec![node(), node()]);
-    let (domain, queue, endpoint) = (world.node(1).domain, world.queue(1), world.endpoint(1));
+    let domain = world.node(1).domain;
+    let queue = world.queue(1);
+    let endpoint = world.endpoint(1);
     for _ in 0..=SILENT {
         world.endpoint(0).tinject(b"x", world.address(1), 1).unwrap();
     }
@@ -277,7 +282,8 @@ fn a_blocking_read_that_has_slept_waits_for_its_threshold() {
         ..QueueSettings::default()
     };
     let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
-    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let to = world.address(0);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -301,7 +307,8 @@ fn a_blocking_read_with_a_threshold_ends_with_a_failure_behind_other_entries() {
         ..QueueSettings::default()
     };
     let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
-    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let to = world.address(0);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
     for (context, room) in [(1, 1), (2, 0)] {
         endpoint.trecv(Memory::new(room), 1, 0, context).unwrap();
@@ -321,7 +328,8 @@ fn a_blocking_read_waits_for_its_threshold() {
         ..QueueSettings::default()
     };
     let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
-    let (endpoint, to) = (world.endpoint(0), world.address(0));
+    let endpoint = world.endpoint(0);
+    let to = world.address(0);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
     for context in 0..2 {
         endpoint.trecv(Memory::new(4), 1, 0, context).unwrap();
@@ -406,7 +414,8 @@ fn a_descriptor_wakes_while_another_queue_of_the_endpoint_is_read() {
     let world = world(sys::FI_WAIT_UNSPEC);
     let domain = world.node(0).domain;
     let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
-    let (sends, receives) = (domain.queue(settings), domain.queue(settings));
+    let sends = domain.queue(settings);
+    let receives = domain.queue(settings);
     let endpoint = domain.endpoint();
     endpoint.bind_vector(world.node(0).vector).unwrap();
     endpoint.bind_queue(sends, sys::FI_TRANSMIT).unwrap();

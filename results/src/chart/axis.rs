@@ -64,7 +64,8 @@ impl Scale {
             Self::Sizes => (low - 0.4, high.max(low + 1.0) + 0.4),
             Self::Log => {
                 // At least three quarters of a decade, so that noise does not look like a cliff.
-                let (low, high) = (low - 0.05, high + 0.05);
+                let low = low - 0.05;
+                let high = high + 0.05;
                 let more = ((0.75 - (high - low)) / 2.0).max(0.0);
                 (low - more, high + more)
             }
@@ -99,7 +100,9 @@ impl Scale {
 
 fn steps(from: f64, to: f64) -> impl Iterator<Item = f64> {
     #[expect(clippy::cast_possible_truncation, reason = "ranges of axes are small")]
-    let (from, to) = (from.ceil() as i64, to.floor() as i64);
+    let from = from.ceil() as i64;
+    #[expect(clippy::cast_possible_truncation, reason = "ranges of axes are small")]
+    let to = to.floor() as i64;
     (from..=to.min(from + 1000)).map(|n| n as f64)
 }
 
@@ -122,7 +125,8 @@ fn log_ticks(low: f64, high: f64) -> Vec<Tick> {
     let every = (decades / 9.0).ceil().max(1.0);
     let decade = |decade: f64| {
         (1..10).map(move |n| {
-            let (digit, value) = (f64::from(n), f64::from(n) * 10f64.powf(decade));
+            let digit = f64::from(n);
+            let value = f64::from(n) * 10f64.powf(decade);
             let shown = labelled.contains(&digit) && decade.rem_euclid(every) == 0.0;
             Tick { at: value.log10(), label: shown.then(|| number(value, value)) }
         })

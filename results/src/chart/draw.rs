@@ -38,7 +38,8 @@ pub fn render(figures: &[Figure], heading: &[String], series: &[String]) -> Stri
     let columns = if figures.len() > 1 { 2 } else { 1 };
     let rows = figures.len().div_ceil(columns).max(1);
     let head = HEAD_PX + HEAD_LINE_PX * heading.len() as f64;
-    let (width, height) = (PANEL.0 * columns as f64, PANEL.1 * rows as f64 + head);
+    let width = PANEL.0 * columns as f64;
+    let height = PANEL.1 * rows as f64 + head;
     let mut svg = Svg::default();
     for (line, y) in heading.iter().zip((0u32..).map(|at| HEAD_PX + HEAD_LINE_PX * f64::from(at))) {
         let line = shorten(line, HEAD_CHARS * columns);
@@ -131,9 +132,12 @@ fn panel(svg: &mut Svg, figure: &Figure, colours: &[&str], corner: (f64, f64)) {
     let y_ends = least_and_most(all().map(|point| point.1));
     let (x0, x1) = figure.x.scale.range(x_ends.0, x_ends.1);
     let (y0, y1) = figure.y.scale.range(y_ends.0, y_ends.1);
-    let (x_ticks, y_ticks) = (figure.x.scale.ticks(x0, x1), figure.y.scale.ticks(y0, y1));
-    let (left, right) = (corner.0 + LEFT, corner.0 + PANEL.0 - RIGHT - legend_px(lines));
-    let (top, bottom) = (corner.1 + TOP, corner.1 + PANEL.1 - BOTTOM);
+    let x_ticks = figure.x.scale.ticks(x0, x1);
+    let y_ticks = figure.y.scale.ticks(y0, y1);
+    let left = corner.0 + LEFT;
+    let right = corner.0 + PANEL.0 - RIGHT - legend_px(lines);
+    let top = corner.1 + TOP;
+    let bottom = corner.1 + PANEL.1 - BOTTOM;
     let x_px = |x: f64| left + (x - x0) / (x1 - x0) * (right - left);
     let y_px = |y: f64| bottom - (y - y0) / (y1 - y0) * (bottom - top);
 
@@ -169,7 +173,8 @@ fn panel(svg: &mut Svg, figure: &Figure, colours: &[&str], corner: (f64, f64)) {
     let style = format!("font-size=\"15\" fill=\"{INK}\"");
     let middle = f64::midpoint(left, right);
     svg.text((middle, bottom + 46.0), &figure.x.label, "middle", &style);
-    let (x, y) = (corner.0 + 24.0, f64::midpoint(top, bottom));
+    let x = corner.0 + 24.0;
+    let y = f64::midpoint(top, bottom);
     let turned = format!("{style} transform=\"rotate(-90 {x:.1} {y:.1})\"");
     svg.text((x, y), &figure.y.label, "middle", &turned);
     let named = lines.iter().zip(colours).filter(|_| lines.len() > 1);
@@ -190,7 +195,9 @@ mod tests {
     #[test]
     fn a_heading_is_as_long_as_its_charts_are_wide() {
         let axis = || Axis { label: String::new(), scale: Scale::Counts };
-        let (x, y, title) = (axis(), axis(), String::new());
+        let x = axis();
+        let y = axis();
+        let title = String::new();
         let figure = Figure { title, x, y, lines: Vec::new(), markers: false };
         let heading = ["x".repeat(300)];
         for (figures, shown) in [(1, 107), (2, 217), (3, 217)] {

@@ -146,7 +146,8 @@ fn value(entry: &SavedResult) -> f64 {
 fn by_variant(group: &[&SavedResult], place: impl Fn(&SavedResult) -> f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for entry in group {
-        let (name, point) = (variant(entry), (place(entry), value(entry)));
+        let name = variant(entry);
+        let point = (place(entry), value(entry));
         let name = match name.is_empty() {
             true if group.iter().any(|e| e.key.parameters.contains_key("threads")) => {
                 "1 thread".into()

@@ -21,7 +21,8 @@ pub(crate) struct Ratio {
 
 /// The ratio; `None` if there are too few figures for an interval. All figures must be above 0.
 pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Ratio> {
-    let (n, m) = (old.len() as f64, new.len() as f64);
+    let n = old.len() as f64;
+    let m = new.len() as f64;
     // Among all orders of n + m figures two are the most extreme.
     let orders = (1..=old.len()).map(|k| (m + k as f64) / k as f64).product::<f64>();
     if 2.0 / orders > 1.0 - f64::from(CONFIDENCE_PERCENT) / 100.0 {
@@ -32,7 +33,8 @@ pub(crate) fn ratio(old: &[f64], new: &[f64]) -> Option<Ratio> {
         logs.sort_by(f64::total_cmp);
         logs
     };
-    let (old, new) = (logs(old), logs(new));
+    let old = logs(old);
+    let new = logs(new);
     let below = n * m / 2.0 - Z * (n * m * (n + m + 1.0) / 12.0).sqrt();
     #[expect(
         clippy::cast_possible_truncation,
@@ -53,7 +55,8 @@ const EXACT: f64 = 1e-11;
 /// The `nth` smallest of all differences `new - old`; both are sorted and not empty. Bisects the
 /// value, since long runs have too many pairs to sort.
 fn difference(old: &[f64], new: &[f64], nth: usize) -> f64 {
-    let (mut low, mut high) = (new[0] - old[old.len() - 1], new[new.len() - 1] - old[0]);
+    let mut low = new[0] - old[old.len() - 1];
+    let mut high = new[new.len() - 1] - old[0];
     while high - low > EXACT {
         let middle = f64::midpoint(low, high);
         if up_to(old, new, middle) > nth {
@@ -103,7 +106,8 @@ mod tests {
         for truth in [1.0, 1.02, 0.5] {
             let holds = (0..500)
                 .filter(|&seed| {
-                    let (old, new) = (figures(seed, 30, 1.0), figures(seed + 7777, 40, truth));
+                    let old = figures(seed, 30, 1.0);
+                    let new = figures(seed + 7777, 40, truth);
                     let Ratio { estimate, low, high } = ratio(&old, &new).unwrap();
                     assert!(low <= estimate && estimate <= high);
                     assert!((estimate / truth - 1.0).abs() < 0.05);
@@ -124,7 +128,8 @@ mod tests {
                 figures.sort_by(f64::total_cmp);
                 figures
             };
-            let (old, new) = (sorted(seed, n), sorted(seed + 7777, m));
+            let old = sorted(seed, n);
+            let new = sorted(seed + 7777, m);
             let mut pairs: Vec<_> =
                 old.iter().flat_map(|old| new.iter().map(move |new| new - old)).collect();
             pairs.sort_by(f64::total_cmp);
@@ -137,7 +142,8 @@ mod tests {
 
     #[test]
     fn outliers_move_little() {
-        let (old, mut new) = (figures(1, 40, 1.0), figures(2, 40, 1.0));
+        let old = figures(1, 40, 1.0);
+        let mut new = figures(2, 40, 1.0);
         new[..3].fill(1e9);
         let Ratio { low, high, .. } = ratio(&old, &new).unwrap();
         assert!(low < 1.0 && high < 1.05, "{low} {high}");

@@ -83,7 +83,8 @@ impl World {
         let operations = u32::try_from(2 + random.below(12)).unwrap();
         let first_count = random.pick(&[0, 5, u16::MAX, u16::MAX - 3]);
         let sync_every = random.pick(&[2, 5, 1 << 14]);
-        let (wakes, needless_refusals) = (random.below(2) == 0, random.pick(&[0, 0, 10]));
+        let wakes = random.below(2) == 0;
+        let needless_refusals = random.pick(&[0, 0, 10]);
         let has_other = random.below(2) == 0;
         let mut shadow = Shadow::new(&ShadowConfig {
             slots,

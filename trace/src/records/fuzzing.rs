@@ -47,7 +47,8 @@ fn block(number: u64) -> Vec<u64> {
 fn record([what, slot, number, value]: [u8; 4]) -> Vec<u64> {
     let any = u64::from_le_bytes([slot, number, value, 0, 0, 0, 0, 0]);
     let Some(kind) = Kind::of(u64::from(what % 21)) else { return vec![any] };
-    let (value, flags) = (u64::from(value), u64::from(slot / FLAGGED_SOURCE) * flag::SOURCE);
+    let value = u64::from(value);
+    let flags = u64::from(slot / FLAGGED_SOURCE) * flag::SOURCE;
     let first = flags | u64::from(slot % SLOTS_USED) << 16 | u64::from(number % 4) << 32;
     let (count, bits) = kind.layout(first);
     let first = kind as u64 | first & bits & !0xff;

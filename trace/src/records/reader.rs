@@ -20,7 +20,8 @@ pub(crate) fn read(input: impl BufRead) -> Result<Trace, TraceError> {
         block.each_record(|words| history.take(words))?;
     }
     let History { ops, recorded, ids, stop, repeated_probes, layout, .. } = history;
-    let (names, lens) = ((1..=ids.lens.len() as u64).collect(), ids.lens);
+    let names = (1..=ids.lens.len() as u64).collect();
+    let lens = ids.lens;
     let recorded = Some(recorded);
     Ok(Trace { ops, names, lens, recorded, about, repeated_probes, layout, stop })
 }
@@ -31,7 +32,8 @@ fn layout(source_bits: u64) -> Option<TagLayout> {
     if source_bits == 0 {
         return TagLayout::new(64, 0, 0).ok();
     }
-    let (above, below) = (source_bits.leading_zeros(), source_bits.trailing_zeros());
+    let above = source_bits.leading_zeros();
+    let below = source_bits.trailing_zeros();
     let layout = TagLayout::new(above, 64 - above - below, below).ok()?;
     (layout.source_mask().0 == source_bits).then_some(layout)
 }
@@ -71,7 +73,8 @@ struct SlotContents {
 
 impl SlotContents {
     fn new(first: u64, tag: u64, mask: u64, length: u64) -> Result<Self, RecordMistake> {
-        let (source, is_sole) = (low(first >> 32), first & flag::SOLE != 0);
+        let source = low(first >> 32);
+        let is_sole = first & flag::SOLE != 0;
         let has_source = first & flag::SOURCE != 0;
         let is_masked = first & flag::MASKED != 0;
         if (!has_source && (source != 0 || is_sole)) || (is_masked && mask == u64::MAX) {
@@ -129,7 +132,8 @@ impl History {
             return Err(RecordMistake::AfterEnd);
         }
         let was_idle_probe = std::mem::take(&mut self.was_idle_probe);
-        let (slot, number) = (usize::from(first.to_le_bytes()[2]), low(first >> 32));
+        let slot = usize::from(first.to_le_bytes()[2]);
+        let number = low(first >> 32);
         let shape = || self.shapes[slot].ok_or(RecordMistake::NoShape(slot));
         match (kind, values) {
             (Kind::Shape, [tag, length, mask @ ..]) => {
@@ -224,7 +228,8 @@ impl History {
         by_nic: bool,
     ) -> Result<(), RecordMistake> {
         let SlotContents { pattern, length, is_sole } = shape;
-        let (tag, mask) = (pattern.tag(), pattern.mask());
+        let tag = pattern.tag();
+        let mask = pattern.mask();
         let source = pattern.source().filter(|_| !is_sole && mask == TagMask::EXACT);
         let source = source.ok_or(RecordMistake::NoEnvelope)?;
         if kind == Kind::Unexpected {

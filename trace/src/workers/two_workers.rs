@@ -255,7 +255,9 @@ impl<'a> TwoWorkers<'a> {
         }
         let posted = self.receives.under_way();
         for recv in &posted {
-            self.receives.get_mut(*recv).into_iter().for_each(Request::cancel);
+            if let Some(receive) = self.receives.get_mut(*recv) {
+                Request::cancel(receive);
+            }
         }
         self.held.clear();
         self.settle()?;

@@ -84,8 +84,10 @@ impl FromStr for Case {
         let parts: Vec<_> = name.split(':').collect();
         let (kind, batch) = match parts[..] {
             ["latency", size, source, filler, depth, batch] => {
-                let (any_source, any_filler) = (source == "any", filler == "any");
-                let (size, depth) = (number(size)?, number(depth)?);
+                let any_source = source == "any";
+                let any_filler = filler == "any";
+                let size = number(size)?;
+                let depth = number(depth)?;
                 (Kind::Latency { size, any_source, any_filler, depth }, batch)
             }
             ["window", size, window, batch] => {
@@ -140,7 +142,9 @@ impl Samples {
     /// was no probe.
     pub(crate) fn print(mut self, case: &Case, probes: [f64; 2]) {
         self.nanoseconds.sort_by(f64::total_cmp);
-        let (min, p50, p90) = (self.nanoseconds[0], self.quantile(50), self.quantile(90));
+        let min = self.nanoseconds[0];
+        let p50 = self.quantile(50);
+        let p90 = self.quantile(90);
         let ([before, after], count, name) = (probes, self.nanoseconds.len(), &case.name);
         println!("result {name} {min:.3} {p50:.3} {p90:.3} {count} {before:.1} {after:.1}");
     }

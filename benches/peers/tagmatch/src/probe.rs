@@ -49,7 +49,8 @@ impl Probe {
     fn turns(&mut self, count: usize) {
         let (own, other) = if self.first { (PING, PONG) } else { (PONG, PING) };
         let end = self.turn + count as u64;
-        let (own, other) = (self.line(own), self.line(other));
+        let own = self.line(own);
+        let other = self.line(other);
         let wait = |turn: u64| {
             while other.load(Ordering::Acquire) != turn {
                 spin_loop();

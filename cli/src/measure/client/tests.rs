@@ -229,7 +229,8 @@ fn an_end_before_its_time_keeps_what_was_measured() {
         [case(Traffic::PingPong), case(Traffic::Both), queued, drain(Queue::Posted), case(PLANNED)]
     {
         for warm_up in [true, false] {
-            let (time, most) = (Duration::from_secs(3600), 1 << 40);
+            let time = Duration::from_secs(3600);
+            let most = 1 << 40;
             let limits = match warm_up {
                 true => Limits { warmup_iters: most, warmup_time: time, ..LIMITS },
                 false => Limits { iters: most, time, warmup_iters: 0, ..LIMITS },

@@ -82,7 +82,8 @@ impl Operation {
     pub(super) fn fits(self, sizes: &[u64], ranks: u32) -> Result<(), String> {
         let large = sizes.iter().find(|size| self.bytes(**size, ranks) > BYTES_MAX);
         large.map_or(Ok(()), |size| {
-            let (size, most) = (show_size(*size), show_size(BYTES_MAX));
+            let size = show_size(*size);
+            let most = show_size(BYTES_MAX);
             Err(format!("--sizes: {size} for {ranks} ranks; {most} in all at most would be right"))
         })
     }
@@ -113,7 +114,8 @@ impl<'a> Call<'a> {
 
     /// A failure with the operation's name, size and rank.
     pub(super) fn failed(&self, why: impl Display) -> Failure {
-        let (name, rank) = (self.operation.name(), self.world.rank());
+        let name = self.operation.name();
+        let rank = self.world.rank();
         let size = match self.operation.has_size() {
             true => format!(" of {}", show_size(self.size as u64)),
             false => String::new(),
@@ -123,7 +125,8 @@ impl<'a> Call<'a> {
 
     /// Makes the call once; returns its duration.
     pub(super) fn make(&mut self) -> Result<Duration, Error> {
-        let (world, data) = (self.world, mem::take(&mut self.buffer));
+        let world = self.world;
+        let data = mem::take(&mut self.buffer);
         let start = Instant::now();
         let done = match self.operation {
             Operation::Barrier => world.barrier().wait().map(|()| data),
@@ -149,8 +152,10 @@ impl<'a> Call<'a> {
     /// Makes the call once with values by which each rank can check the result. `one_clock`: all
     /// ranks read the same clock.
     pub(super) fn check(&mut self, one_clock: bool) -> Result<(), String> {
-        let (world, size) = (self.world, self.size);
-        let (own, ranks) = (world.rank(), world.size());
+        let world = self.world;
+        let size = self.size;
+        let own = world.rank();
+        let ranks = world.size();
         let said = |error: Error| error.to_string();
         match self.operation {
             Operation::Barrier if one_clock => {
@@ -206,7 +211,8 @@ impl<'a> Call<'a> {
 /// Checks that a communicator works: its members sum up their ranks.
 pub(super) fn works(comm: &World) -> Result<(), String> {
     let sum = comm.allreduce(to_bytes(&[u64::from(comm.rank())]), &Op::sum::<u64>()).wait();
-    let (sum, size) = (sum.map_err(|error| error.to_string())?, u64::from(comm.size()));
+    let sum = sum.map_err(|error| error.to_string())?;
+    let size = u64::from(comm.size());
     right(from_bytes::<u64>(&sum) == [size * (size - 1) / 2], "a wrong sum of its ranks")
 }
 

@@ -57,7 +57,8 @@ pub(super) fn start(
         return launch(wanted.n.unwrap_or(default), dies).map(|()| None);
     }
     let job = Job::join().map_err(failed)?;
-    let (rank, size) = (job.rank(), job.size());
+    let rank = job.rank();
+    let size = job.size();
     let wrong = match wanted.n {
         Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
         _ if size < 2 => "one rank has nobody to wait for; `mpiexec -n 2 tagperf ...`".to_owned(),

@@ -84,7 +84,8 @@ fn recover(comm: &World, ranks: &Ranks) -> Result<(World, [f64; STEPS], Matching
     let before = ranks.matching();
     let mut last = Instant::now();
     let mut step = || {
-        let (now, before) = (Instant::now(), last);
+        let now = Instant::now();
+        let before = last;
         last = now;
         (now - before).as_secs_f64() * 1e9
     };

@@ -49,7 +49,8 @@ pub(super) fn measure(
     };
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::new(sizes.len(), args.common.report.json_stream);
-    let (mut written, mut interrupted) = (Ok(()), false);
+    let mut written = Ok(());
+    let mut interrupted = false;
     // Rank 0 goes through all sizes even if it may not go on: the other ranks hear, size by size,
     // that there are no more calls.
     for &size in sizes {
@@ -138,7 +139,9 @@ impl CallTimes {
         next: &mut dyn FnMut(u64, bool) -> u64,
     ) -> Result<Self, Failure> {
         let world = ranks.world();
-        let (samples, blocks, matching) = (Samples::default(), Blocks::new(), Matching::default());
+        let samples = Samples::default();
+        let blocks = Blocks::new();
+        let matching = Matching::default();
         let mut measured = Self { samples, blocks, took: Duration::ZERO, matching };
         let mut times = Vec::new();
         for counts in [false, true] {

@@ -142,16 +142,19 @@ impl ExploredState {
             failed: false,
         };
         let freeing = (0..scope.ranks.len()).map(|rank| Freeing::new(scope, rank)).collect();
-        let (ranks, calls) = (scope.ranks.clone(), scope.calls.iter().map(call).collect());
+        let ranks = scope.ranks.clone();
+        let calls = scope.calls.iter().map(call).collect();
         let closed = vec![Vec::new(); scope.ranks.len()];
-        let (closings, early) = (Vec::new(), Vec::new());
+        let closings = Vec::new();
+        let early = Vec::new();
         ExploredState { ranks, calls, freeing, closings, closed, early }
     }
 
     /// A rank frees an id that it uses, and closes it.
     fn close(&mut self, scope: &ExploredScope, rank: usize) {
         let ExploredState { ranks, freeing, closings, closed, .. } = self;
-        let (own, shared) = (&mut freeing[rank], &mut ranks[rank]);
+        let own = &mut freeing[rank];
+        let shared = &mut ranks[rank];
         let prefix = own.to_free.remove(0);
         let group = scope.users(prefix);
         own.uses.retain(|used| *used != prefix);

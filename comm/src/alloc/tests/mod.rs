@@ -262,7 +262,8 @@ impl AllocatorPair {
         drop(id);
         self.allocators[process].with_rest(|rest| {
             let name = rest.take()[0].used.as_ref().unwrap().name();
-            let (group, weights) = (&self.group, [3, 5]);
+            let group = &self.group;
+            let weights = [3, 5];
             rest.close(prefix, || ClosedUse::new(name, group, weights, process == 0, numbers));
         });
     }
@@ -280,7 +281,8 @@ fn the_second_allocation_after_all_have_closed_an_id_settles_it() {
     let allocators = [(); 2].map(|()| Allocator::new(IdLayout::BITS_16, 2).unwrap());
     let job = AllocatorPair { allocators, group: Arc::new(Group::new([0, 1].map(ProcessId))) };
     let ([a, b], [c, d]) = (job.make(1), job.make(2));
-    let (first, second) = (a.id(), c.id());
+    let first = a.id();
+    let second = c.id();
     // The processes free the ids in different orders. Process 0 has sent in the first one.
     job.close(0, a, [1, 0]);
     job.close(1, d, [0, 0]);

@@ -25,7 +25,8 @@ struct Job {
 impl Job {
     fn new(size: u32, seed: u64) -> Self {
         let processes = (0..size).map(|own| Some(Doubts::new(ProcessId(own), size))).collect();
-        let (channels, random) = (BTreeMap::new(), Random::stream(seed, 0));
+        let channels = BTreeMap::new();
+        let random = Random::stream(seed, 0);
         Job { processes, channels, cut: [0, 0], liar: None, random }
     }
 
@@ -57,7 +58,8 @@ impl Job {
                 Event::Doubt(doubt) => process.hear(ProcessId(from), doubt),
                 Event::Lost => process.lose(ProcessId(from), false),
             }
-            let (messages, goes) = (process.take_messages(), process.goes_for().is_some());
+            let messages = process.take_messages();
+            let goes = process.goes_for().is_some();
             for (receiver, doubt) in messages {
                 if !(self.cut.contains(&to) && self.cut.contains(&receiver.0)) {
                     self.push(to, receiver.0, Event::Doubt(doubt));

@@ -55,7 +55,8 @@ fn an_id_rests_while_a_process_has_an_operation_in_it() {
     for whose in [0, 1] {
         let job = job();
         let ids = job.each_ref().map(allocate);
-        let (id, group) = (ids[0].id(), job[0].world().inner.info.group.clone());
+        let id = ids[0].id();
+        let group = job[0].world().inner.info.group.clone();
         let rank = group.rank(ProcessId(whose)).unwrap();
         let life = Arc::new(Life::new(id, 7, &group, rank));
         job[whose as usize].driver().register(&life);

@@ -21,7 +21,8 @@ fn message() -> AgreeMessage {
 }
 
 fn join(members: Group) -> Control {
-    let (attempts, members) = ([KEY, Key { context: 1, ..KEY }], Arc::new(members));
+    let attempts = [KEY, Key { context: 1, ..KEY }];
+    let members = Arc::new(members);
     let invitation = Invitation { attempts, members, split: 69 };
     Control::Join { key: KEY, invitation, message: message() }
 }

@@ -117,7 +117,8 @@ impl<N: Net> InterComm<N> {
     ) -> Collective<'_, N> {
         let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
         let scatter = Call::new(Coll::Scatterv, 0, Buffer::default()).sending(lengths);
-        let (size, own) = (self.size(), self.rank());
+        let size = self.size();
+        let own = self.rank();
         self.all(data, |operation, length| {
             let places = places(size, lengths, 0)?;
             check(length, end(&places))?;
@@ -222,7 +223,8 @@ impl<N: Net> InterComm<N> {
     /// As for [`allreduce`](Self::allreduce).
     pub fn allgather(&self, data: impl Into<Buffer>, block: usize) -> Collective<'_, N> {
         self.all(data, |operation, length| {
-            let (given, taken) = (blocks(self.size(), length)?, blocks(self.remote_size(), block)?);
+            let given = blocks(self.size(), length)?;
+            let taken = blocks(self.remote_size(), block)?;
             let gathered = operation.local(length, Call::new(Coll::Gather, 0, Buffer::default()));
             let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
             Ok(gathered.leaders_swap(given, taken).local(taken, broadcast))
@@ -249,7 +251,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     pub fn alltoall(&self, data: impl Into<Buffer>, block: usize) -> Collective<'_, N> {
-        let (remote, data) = (self.remote_size() as usize, data.into());
+        let remote = self.remote_size() as usize;
+        let data = data.into();
         let sends = vec![data.len() / remote; remote];
         self.alltoallv(data, &sends, &vec![block; remote])
     }

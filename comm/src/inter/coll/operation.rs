@@ -161,12 +161,14 @@ impl InterOperation {
     /// rounds as the larger group has members.
     pub(super) fn pairs(self, from: &[Range<usize>], into: &[Range<usize>]) -> Self {
         let remote = self.remote.end - self.remote.start;
-        let (own, rounds) = (self.local.own, remote.max(self.local.size()));
+        let own = self.local.own;
+        let rounds = remote.max(self.local.size());
         let given = self.data.len();
         let at_once = self.algorithms.pairs_at_once(given / remote as usize);
         let mut plan = Plan { result: given..end(into), ..Plan::default() };
         for round in 0..rounds {
-            let (source, to) = ((own + rounds - round) % rounds, (own + round) % rounds);
+            let source = (own + rounds - round) % rounds;
+            let to = (own + round) % rounds;
             if let Some(place) = into.get(source as usize) {
                 plan.receive(self.remote.start + source, place.clone(), Placement::Replace);
             }

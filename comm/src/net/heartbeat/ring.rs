@@ -70,7 +70,8 @@ impl HeartbeatRing {
             return;
         }
         self.found.push(rank);
-        let (own, size) = (self.own, self.size);
+        let own = self.own;
+        let size = self.size;
         let distances = (0..u32::BITS).map(|power| 1 << power).take_while(|by| *by < size);
         self.out
             .extend(distances.flat_map(|by| [around(own, by, size), around(own, size - by, size)]));

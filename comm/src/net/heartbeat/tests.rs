@@ -107,7 +107,8 @@ fn enough(delay: u64, turn: u64) -> u64 {
 #[test]
 fn no_living_process_is_down_while_delays_are_below_the_timeout() {
     for seed in 0..300 {
-        let (delay, turn) = (1 + seed % 150, 1 + seed % 70);
+        let delay = 1 + seed % 150;
+        let turn = 1 + seed % 70;
         let size = 2 + u32::try_from(seed % 7).unwrap();
         let mut job = Job::new(size, seed, delay, turn, enough(delay, turn));
         job.run(0, 5000);
@@ -134,7 +135,8 @@ fn a_timeout_below_the_delays_reports_living_processes_as_down() {
 #[test]
 fn the_ring_closes_over_neighbours_that_die_at_once() {
     for seed in 0..200 {
-        let (size, deaths) = (9, 1 + seed % 8);
+        let size = 9;
+        let deaths = 1 + seed % 8;
         let timeout = enough(20, 10);
         let mut job = Job::new(size, seed, 20, 10, timeout);
         job.run(0, 1000 + seed);

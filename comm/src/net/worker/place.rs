@@ -30,7 +30,8 @@ impl Place {
         let network = fs::metadata("/proc/self/ns/net").ok()?.ino();
         let status = fs::read_to_string("/proc/thread-self/status").ok()?;
         let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let (allowed, users) = (field("Cpus_allowed_list:")?, field("Uid:")?);
+        let allowed = field("Cpus_allowed_list:")?;
+        let users = field("Uid:")?;
         // The effective user is the second one.
         let user = users.split_whitespace().nth(1)?;
         Self::parse(format!("{} {allowed} {network}/{user}", machine.trim()).as_bytes())
@@ -40,7 +41,8 @@ impl Place {
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let (machine, rest) = std::str::from_utf8(text).ok()?.split_once(' ')?;
         let (processors, sharing) = rest.split_once(' ')?;
-        let (machine, sharing) = (machine.to_owned(), sharing.to_owned());
+        let machine = machine.to_owned();
+        let sharing = sharing.to_owned();
         Some(Place { machine, processors: NumberRanges::parse(processors)?, sharing })
     }
 

@@ -48,7 +48,8 @@ pub(super) fn broadcast(channel: &Channel, root: u32, data: impl Into<WorkMemory
     }
     plan.fence();
     let part = |number: u32| parts.bytes(number..number + 1);
-    let (left, right) = (tree.rank(around(number, size - 1, size)), tree.rank((number + 1) % size));
+    let left = tree.rank(around(number, size - 1, size));
+    let right = tree.rank((number + 1) % size);
     for step in 1..size {
         plan.receive(left, part(around(number, size - step, size)), Placement::Replace);
         plan.send(right, part(around(number, size - step + 1, size)));
@@ -69,7 +70,8 @@ fn halve(
     let mut own = 0..core.size;
     while own.end - own.start > 1 {
         let middle = own.start.midpoint(own.end);
-        let (lower, upper) = (own.start..middle, middle..own.end);
+        let lower = own.start..middle;
+        let upper = middle..own.end;
         let is_lower = number < middle;
         let (kept, given) = if is_lower { (lower, upper) } else { (upper, lower) };
         let other = core.rank(number ^ (kept.end - kept.start));

@@ -69,7 +69,8 @@ pub(super) fn allgather(channel: &Channel, call: Call) -> Result<Plan, Error> {
     let start = places[own as usize].start;
     let mut plan = Plan { start, result: 0..end(&places), ..Plan::default() };
     plan.memory = plan.spread(data, end(&places));
-    let (left, right) = (around(own, size - 1, size), around(own, 1, size));
+    let left = around(own, size - 1, size);
+    let right = around(own, 1, size);
     for step in 1..size {
         let incoming = around(own, size - step, size) as usize;
         let had = around(own, size - step + 1, size) as usize;
@@ -126,7 +127,8 @@ fn pairs(
     let size = channel.size();
     plan.local(from[own as usize].clone(), into[own as usize].clone(), Placement::Replace);
     for distance in 1..size {
-        let (source, to) = (around(own, size - distance, size), around(own, distance, size));
+        let source = around(own, size - distance, size);
+        let to = around(own, distance, size);
         plan.receive(source, into[source as usize].clone(), Placement::Replace);
         plan.send(to, from[to as usize].clone());
         if distance.is_multiple_of(at_once) {

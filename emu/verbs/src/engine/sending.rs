@@ -94,7 +94,8 @@ impl<W: Wire> Engine<W> {
     pub(super) fn begin_requests(&mut self, number: u32) {
         while let Some(pair) = self.pairs.get_mut(&number) {
             let Some(&request) = pair.requests.front().filter(|_| pair.is_ready()) else { break };
-            let (handle, is_fin) = (request.handle(), request.is_fin());
+            let handle = request.handle();
+            let is_fin = request.is_fin();
             let begun = BegunRequest { pair: number, handle, is_fin };
             let Ok(key) = self.in_flight.insert(begun, self.sizes.requests) else { return };
             let token = key.to_bits();

@@ -87,7 +87,8 @@ impl Receiver {
             assert!(!srq.is_null(), "{}", std::io::Error::last_os_error());
             let length = TAGGED + ORDINARY * shape.receives as usize;
             let memory = Some(Memory::new(verbs, pd, length, sys::IBV_ACCESS_LOCAL_WRITE));
-            let (posted, pairs) = (Cell::new(0), Vec::new());
+            let posted = Cell::new(0);
+            let pairs = Vec::new();
             Receiver { verbs, context, pd, channel, cq, srq, memory, posted, pairs }
         }
     }
@@ -249,7 +250,8 @@ impl Receiver {
             if libc::poll(&raw mut entry, 1, timeout_ms) != 1 {
                 return false;
             }
-            let (mut cq, mut cq_context) = (null_mut(), null_mut());
+            let mut cq = null_mut();
+            let mut cq_context = null_mut();
             let take = self.verbs.ibv_get_cq_event;
             assert_eq!(take(self.channel, &raw mut cq, &raw mut cq_context), 0);
             assert_eq!(cq, self.cq.cast());

@@ -42,7 +42,8 @@ impl MeetingAddress {
             return Err(bad(kind.another_address));
         }
         Release::check(bytes[4])?;
-        let (name, secret) = (array_at(bytes, 5), array_at(bytes, 13));
+        let name = array_at(bytes, 5);
+        let secret = array_at(bytes, 13);
         let port = u16::from_le_bytes(array_at(bytes, 29));
         let mut hosts = Vec::new();
         let mut rest = &bytes[FIXED..];

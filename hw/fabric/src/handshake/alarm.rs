@@ -27,7 +27,8 @@ impl Alarm {
         below: Option<BorrowedFd<'_>>,
     ) -> Result<Self, DeviceError> {
         let open = || -> io::Result<Alarm> {
-            let (epoll, timer) = (Epoll::new()?, Timer::new()?);
+            let epoll = Epoll::new()?;
+            let timer = Timer::new()?;
             epoll.watch(meeting.listeners.descriptor(), 0)?;
             epoll.watch(timer.as_fd(), 0)?;
             if let Some(descriptor) = below {

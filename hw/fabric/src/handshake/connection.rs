@@ -312,7 +312,8 @@ mod tests {
     #[test]
     fn ends_with_one_secret_hear_each_other() {
         let (one, two) = stream();
-        let (mut a, mut b) = (caller(one, [7; 16]), listener(two, [7; 16]));
+        let mut a = caller(one, [7; 16]);
+        let mut b = listener(two, [7; 16]);
         a.say(Packet::Ready);
         a.say(Packet::Refusal(crate::handshake::hello::Refusal::Full));
         assert!(matches!(turn(&mut b), Heard::Nothing) && matches!(turn(&mut a), Heard::Nothing));
@@ -342,7 +343,8 @@ mod tests {
     #[test]
     fn a_caller_with_another_secret_is_told_so() {
         let (one, two) = stream();
-        let (mut a, mut b) = (caller(one, [7; 16]), listener(two, [8; 16]));
+        let mut a = caller(one, [7; 16]);
+        let mut b = listener(two, [8; 16]);
         a.say(Packet::Ready);
         turn(&mut a);
         turn(&mut b);
@@ -382,7 +384,8 @@ mod tests {
     #[test]
     fn a_packet_that_is_too_long_is_refused_by_its_length() {
         let (one, two) = stream();
-        let (mut a, mut b) = (caller(one.try_clone().unwrap(), [7; 16]), listener(two, [7; 16]));
+        let mut a = caller(one.try_clone().unwrap(), [7; 16]);
+        let mut b = listener(two, [7; 16]);
         for _ in 0..3 {
             turn(&mut a);
             turn(&mut b);

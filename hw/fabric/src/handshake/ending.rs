@@ -32,7 +32,8 @@ pub fn break_with<H: MeetingHost>(host: &mut H, peer: PeerId, reason: DownReason
     let is_in_order = reason == DownReason::Gone && entry.says_bye;
     let reason = if is_in_order { DownReason::Left } else { reason };
     let was_connected = entry.is_adopted && peer != PeerId::ONESELF;
-    let (has_sent, connection) = (entry.sent != Sent::Nothing, entry.connection);
+    let has_sent = entry.sent != Sent::Nothing;
+    let connection = entry.connection;
     meeting.peers.leaving.push(peer);
     if reason == DownReason::Disconnected {
         // Sent first: the peer may notice the end of the transport's way before the end of the

@@ -121,7 +121,9 @@ impl Packet {
     }
 
     fn parse_hello(mut reader: Reader<'_>, kind: &MeetingKind) -> Result<Packet, &'static str> {
-        let (used, source, number) = (reader.word()?, reader.word()?, reader.word()?);
+        let used = reader.word()?;
+        let source = reader.word()?;
+        let number = reader.word()?;
         let own_source = match (reader.array::<1>()?, reader.word()?) {
             ([0], _) => None,
             ([1], own) => Some(own),

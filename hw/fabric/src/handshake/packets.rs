@@ -94,7 +94,8 @@ fn take_packet<H: MeetingHost>(
         return take_pending(host, id, connection, &hello);
     };
     let Some(entry) = host.meeting_mut().peers.find(peer) else { return false };
-    let (state, says_bye) = (entry.state, entry.says_bye);
+    let state = entry.state;
+    let says_bye = entry.says_bye;
     match (state, packet) {
         (PeerState::Connecting, Packet::Hello(hello)) => {
             take_answer(host, peer, connection, &hello)

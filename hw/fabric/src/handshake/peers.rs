@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn a_number_of_a_runtime_is_one_peers() {
         let mut peers = Peers::<()>::new(u64::MAX, true);
-        let (a, b) = (peers.add(address(1)).unwrap(), peers.add(address(2)).unwrap());
+        let a = peers.add(address(1)).unwrap();
+        let b = peers.add(address(2)).unwrap();
         assert!(peers.claim(a, 70) && !peers.claim(b, 70) && peers.claim(a, 70));
         assert_eq!(peers.of_number(70), Some(a));
         assert_eq!(peers.find(b).unwrap().its_number, None);

@@ -113,7 +113,8 @@ impl Session {
     /// Decrypts the other end's next packet in place if the tag is right; only the other end can
     /// have made it then.
     pub(crate) fn open(&mut self, packet: &mut [u8], tag: &[u8]) -> bool {
-        let (number, other) = (self.opened, self.role.other());
+        let number = self.opened;
+        let other = self.role.other();
         if !is_same(tag, &hash_128(&self.key, Use::Tag, other, number, packet)) {
             return false;
         }
@@ -164,7 +165,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn pair(callers: &Secret, listeners: &Secret) -> (Session, Session) {
-        let (one, two) = ([1; 16], [2; 16]);
+        let one = [1; 16];
+        let two = [2; 16];
         let caller = Session::new(callers, Role::Caller, &one, &two);
         (caller, Session::new(listeners, Role::Listener, &two, &one))
     }

@@ -40,7 +40,8 @@ pub(crate) struct Waiter {
 impl Waiter {
     /// A descriptor that watches no endpoint yet.
     pub(crate) fn new() -> io::Result<Self> {
-        let (epoll, event) = (Epoll::new()?, EventFd::new()?);
+        let epoll = Epoll::new()?;
+        let event = EventFd::new()?;
         epoll.watch(event.as_fd(), 0)?;
         Ok(Waiter { epoll, event })
     }

@@ -22,7 +22,9 @@ pub struct Vector<A> {
 
 impl<A> Default for Vector<A> {
     fn default() -> Self {
-        let (addresses, free, numbers) = (Vec::new(), BinaryHeap::new(), HashMap::new());
+        let addresses = Vec::new();
+        let free = BinaryHeap::new();
+        let numbers = HashMap::new();
         Vector { addresses, free, numbers, endpoints: 0 }
     }
 }

@@ -54,7 +54,8 @@ pub fn open(writes: bool) -> (Endpoint, &'static Objects) {
     // SAFETY: allocated just now; nobody else has it yet.
     unsafe { Objects::link(objects.as_ptr()) };
     NEXT.set(Some(objects));
-    let (mut tx, mut rx) = (sys::fi_tx_attr::zeroed(), sys::fi_rx_attr::zeroed());
+    let mut tx = sys::fi_tx_attr::zeroed();
+    let mut rx = sys::fi_rx_attr::zeroed();
     (tx.msg_order, rx.msg_order) = (sys::FI_ORDER_SAW, sys::FI_ORDER_SAW);
     let mut domain = sys::fi_domain_attr::zeroed();
     domain.mr_key_size = 8;
@@ -369,8 +370,10 @@ unsafe extern "C" fn recvmsg(
             Some(iov) => (iov.iov_base.cast(), iov.iov_len),
             None => (null_mut(), 0),
         };
-        let (context, from) = (message.context, message.addr);
-        let (tag, ignored) = (message.tag, message.ignore);
+        let context = message.context;
+        let from = message.addr;
+        let tag = message.tag;
+        let ignored = message.ignore;
         nic(ep, |nic| nic.receive(Asked { context, memory, from, tag, ignored, flags }))
     }
 }
@@ -401,9 +404,13 @@ unsafe extern "C" fn sendmsg(
 ) -> isize {
     // SAFETY: as in `fabric`; a message with one buffer.
     unsafe {
-        let (message, iov) = (*message, *(*message).msg_iov);
+        let iov = *(*message).msg_iov;
+        let message = *message;
         let bytes = std::slice::from_raw_parts(iov.iov_base.cast(), iov.iov_len).to_vec();
-        let (context, to, tag, data) = (message.context, message.addr, message.tag, message.data);
+        let context = message.context;
+        let to = message.addr;
+        let tag = message.tag;
+        let data = message.data;
         nic(ep, |nic| {
             nic.send(Gone { context, to, tag, data, bytes, start: iov.iov_base.cast(), flags })
         })

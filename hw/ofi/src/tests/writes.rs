@@ -131,7 +131,8 @@ fn a_buffer_is_registered_until_its_writer_has_done() {
 fn the_sender_hears_of_delivery_when_all_is_written() {
     let mut bench = Bench::writing();
     bench.receive(TAG, LONG, 1);
-    let (piece_max, immediate) = (4096, 0);
+    let piece_max = 4096;
+    let immediate = 0;
     let trailer = Trailer { send: 9, immediate, piece_max, wants_delivery: true, writes: true };
     let bytes = [&[3; HEAD][..], &trailer.emit()].concat();
     bench.arrive(bench.peers[0], &bytes, Some(LONG));
@@ -155,7 +156,8 @@ fn only_what_has_room_is_written() {
 #[test]
 fn keys_are_of_one_message() {
     let mut bench = Bench::writing();
-    let (first, second) = (begun(&mut bench, 1).1, begun(&mut bench, 2).1);
+    let first = begun(&mut bench, 1).1;
+    let second = begun(&mut bench, 2).1;
     assert!(first.key != second.key && first.key > u64::from(u32::MAX));
 }
 

@@ -75,7 +75,8 @@ fn library(folder: &Scratch, version: &str) -> String {
     let names = ["getinfo", "freeinfo", "dupinfo", "fabric", "strerror"];
     let others: String =
         names.iter().map(|name| format!("void fi_{name}(void) {{ abort(); }}\n")).collect();
-    let (source, file) = (folder.join("stub.c"), folder.join(format!("libfabric-{version}.so")));
+    let source = folder.join("stub.c");
+    let file = folder.join(format!("libfabric-{version}.so"));
     let text =
         format!("#include <stdlib.h>\nunsigned fi_version(void) {{ return {version}; }}\n{others}");
     std::fs::write(&source, text).unwrap();

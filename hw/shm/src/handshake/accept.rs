@@ -218,7 +218,8 @@ impl Acceptor {
             }
             Err(NoAnswer::Refused(refusal)) => refusal,
             Err(NoAnswer::Shortage(shortage)) => {
-                let (now, limit) = (now.duration_since(self.began), local.config.connect_timeout);
+                let now = now.duration_since(self.began);
+                let limit = local.config.connect_timeout;
                 if self.waiting.note(hello.address, now, limit) {
                     report(connections, hello.address, shortage);
                     if shortage == Shortage::Descriptors { Refusal::Lacking } else { Refusal::Full }
@@ -320,7 +321,9 @@ fn try_answer(
     }
     let used = local.geometry.min(hello.geometry);
     let offer = offer_on(local, connections, from.0, used).map_err(|error| {
-        verified.counted_for.into_iter().for_each(|process| connections.quota.remove(process));
+        if let Some(process) = verified.counted_for {
+            connections.quota.remove(process);
+        }
         shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
     })?;
     let peer = match known {

@@ -72,7 +72,8 @@ fn attempts_to_begin(peers: &Peers, limit: Option<u64>, now: Instant) -> usize {
     let limit = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit / DESCRIPTORS_OF_AN_ATTEMPT).unwrap_or(usize::MAX)
     });
-    let (mut young, mut counted) = (0, 0);
+    let mut young = 0;
+    let mut counted = 0;
     for peer in peers.connecting() {
         if let Some(PeerState::Connecting(connecting)) = peers.state(*peer)
             && let Some(attempt) = &connecting.attempt
@@ -311,7 +312,8 @@ mod tests {
         let peers = &shm.connections.peers;
         let to_begin = |limit, now| attempts_to_begin(peers, limit, now);
         assert_eq!(to_begin(None, begun), 0);
-        let (grown_up, old) = (latest + YOUNG, latest + OLD);
+        let grown_up = latest + YOUNG;
+        let old = latest + OLD;
         assert_eq!(
             [Some(64), Some(80), Some(1024), None].map(|it| to_begin(it, grown_up)),
             [0, 1, 4, 4]

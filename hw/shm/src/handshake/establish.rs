@@ -174,7 +174,8 @@ pub(super) fn verify(
         // The process isn't in this pid namespace, or the kernel forbids it.
         Err(_) => None,
     };
-    let (nonce_address, nonce) = (hello.nonce_address, hello.nonce);
+    let nonce_address = hello.nonce_address;
+    let nonce = hello.nonce;
     let process = PeerProcess { pid, nonce_address, nonce };
     let process = (pid.0 > 0 && pidfd.is_some()).then_some(process);
     let (read_mode, fragmented_max) = choose_read_mode(local, process);
@@ -275,7 +276,9 @@ pub(super) fn establish(
     let ends = EndDescriptors { socket, pidfd: hello.pidfd, are_watched: [pair.is_own, false] };
     let lifeline = Lifeline::new(peer, ends);
     connections.lifelines.add(&lifeline, &connections.watcher);
-    let (waker, own_nonce, process) = (hello.waker, offer.nonce, hello.process);
+    let waker = hello.waker;
+    let own_nonce = offer.nonce;
+    let process = hello.process;
     let piggyback = Arc::<Piggyback>::default();
     let consumer = Consumer::new(inbound.clone(), local.config.message_max, Arc::clone(&piggyback));
     connections.inboxes.insert(offer.bit, consumer, peer);

@@ -47,7 +47,8 @@ impl<L> LifelineThread<L> {
         room: usize,
         ended: Receiver<()>,
     ) -> Self {
-        let (room, ended) = (AtomicUsize::new(room), Mutex::new(ended));
+        let room = AtomicUsize::new(room);
+        let ended = Mutex::new(ended);
         LifelineThread { packets, orders, room, ended, owner: Pid::own() }
     }
 

@@ -48,10 +48,12 @@ pub(super) fn start(
     let limit = process::descriptor_limit().unwrap_or(u64::MAX);
     let room = limit.saturating_sub(OTHERS) / OF_A_LIFELINE;
     let (running, ended) = mpsc::channel();
-    let (queue, reports) = (Arc::clone(&orders), Arc::clone(reports));
+    let queue = Arc::clone(&orders);
+    let reports = Arc::clone(reports);
     let kept = [there.as_fd(), epoll.as_fd(), reported.as_fd()];
     let body = move |[packets, epoll, reported]: [OwnedFd; 3]| {
-        let (epoll, reported) = (Epoll::from(epoll), EventFd::from(reported));
+        let epoll = Epoll::from(epoll);
+        let reported = EventFd::from(reported);
         let lifelines = Vec::new();
         Watching { packets, epoll, reported, queue, reports, lifelines, _running: running }.run();
     };

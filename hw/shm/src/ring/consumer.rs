@@ -203,7 +203,8 @@ impl Consumer {
         let heard = Meta::of_word(slot.word.load(Relaxed), self.lap).map_or(0, |(_, heard)| heard);
         slot.copy_body(&mut self.head);
         let immediate = immediate_of(&self.head, shape);
-        let (mut inline, mut tail) = (shape.inline, (ptr::null(), 0));
+        let mut inline = shape.inline;
+        let mut tail = (ptr::null(), 0);
         if shape.outside() > 0 {
             (inline, tail) = self.rest(shape.inline, shape.outside());
         }
@@ -236,7 +237,9 @@ impl Consumer {
         slot.copy_body(&mut self.head);
         let immediate = if has_immediate { immediate_in(&self.head) } else { None };
         let room = slot::room(has_immediate);
-        let (mut inline, mut tail, mut lines) = (length, (ptr::null(), 0), 1);
+        let mut inline = length;
+        let mut tail = (ptr::null(), 0);
+        let mut lines = 1;
         if length > room {
             lines = lines_of(length - room);
             if self.goes_beyond(lines) {

@@ -84,7 +84,8 @@ impl Ring {
                 space_wanted: Padded(AtomicU32::new(0)),
                 claims: Padded(Claims::default()),
             };
-            let (short, long) = (LineCells::new(Geometry::SHORT), LineCells::new(used));
+            let short = LineCells::new(Geometry::SHORT);
+            let long = LineCells::new(used);
             Ring { parts: Arc::new(RingCells { header, short, long }), is_short: true }
         };
         Some([ring(), ring()])

@@ -458,7 +458,8 @@ fn lines_are_changed_when_all_was_read_and_again_when_the_reader_has_followed() 
 
 #[test]
 fn a_reader_cannot_claim_what_was_not_written() {
-    let (before, produced) = (u32::MAX - 1, 3);
+    let before = u32::MAX - 1;
+    let produced = 3;
     let told = |told| heard_after(before, told, produced).is_ok();
     assert!(told(before) && told(u32::MAX) && told(3));
     assert!(!told(4) && !told(before - 1));

@@ -123,7 +123,8 @@ fn read(segment: &mut Segment, from: u32, stamp: Stamp, long: bool) -> u8 {
 fn contents_stay_until_they_are_read() {
     check(|| {
         let mut members = segments(2).into_iter();
-        let (mut writer, mut reader) = (members.next().unwrap(), members.next().unwrap());
+        let mut writer = members.next().unwrap();
+        let mut reader = members.next().unwrap();
         let thread = thread::spawn(move || {
             for round in 0..3 {
                 let stamp = Stamp::new(1, round);
@@ -153,7 +154,8 @@ fn members_that_swap_contents_see_those_of_the_round() {
             }
         };
         let mut members = members.into_iter();
-        let (first, second) = (members.next().unwrap(), members.next().unwrap());
+        let first = members.next().unwrap();
+        let second = members.next().unwrap();
         let thread = thread::spawn(move || run(second, 1));
         run(first, 0);
         thread.join().unwrap();
@@ -165,7 +167,8 @@ fn members_that_swap_contents_see_those_of_the_round() {
 fn the_end_of_an_operation_is_seen_after_its_contents() {
     check(|| {
         let mut members = segments(2).into_iter();
-        let (mut first, second) = (members.next().unwrap(), members.next().unwrap());
+        let mut first = members.next().unwrap();
+        let second = members.next().unwrap();
         let thread = thread::spawn(move || {
             let stamp = Stamp::new(1, 0);
             publish(&mut first, stamp, false, 7);
@@ -186,7 +189,8 @@ fn the_end_of_an_operation_is_seen_after_its_contents() {
 fn restored_words_are_seen_after_what_they_stand_for() {
     check(|| {
         let mut members = segments(2).into_iter();
-        let (mut writer, mut reader) = (members.next().unwrap(), members.next().unwrap());
+        let mut writer = members.next().unwrap();
+        let mut reader = members.next().unwrap();
         let thread = thread::spawn(move || {
             for round in 0..3 {
                 let stamp = Stamp::new(1, round);

@@ -20,7 +20,8 @@ impl Segment {
                 word.store(published.0, Release);
             }
         }
-        let (finished, word) = (stamp.before(), self.memory.finished(own));
+        let finished = stamp.before();
+        let word = self.memory.finished(own);
         if word.load(Relaxed) != finished.0 {
             word.store(finished.0, Release);
         }
@@ -36,7 +37,9 @@ mod tests {
     fn a_member_that_waits_restores_its_words() {
         let (mut first, name) = Segment::create(2, 0).unwrap();
         let second = Segment::open(name.as_bytes(), 2, 1).unwrap();
-        let (old, stamp, next) = (Stamp::new(1, 0), Stamp::new(2, 0), Stamp::new(2, 1));
+        let old = Stamp::new(1, 0);
+        let stamp = Stamp::new(2, 0);
+        let next = Stamp::new(2, 1);
         for stamp in [old, stamp] {
             first.publish(stamp, false, 7);
         }

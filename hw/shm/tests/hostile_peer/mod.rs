@@ -199,7 +199,8 @@ pub struct Bystanders {
 
 impl Bystanders {
     pub fn new(config: ShmConfig) -> Self {
-        let (mut victim, mut friend) = (shm(config.clone()), shm(config));
+        let mut victim = shm(config.clone());
+        let mut friend = shm(config);
         let (to_friend, to_victim) = connect(&mut victim, &mut friend);
         Bystanders { victim, friend, to_friend, to_victim, round: 0 }
     }
@@ -272,8 +273,8 @@ impl HostilePeer {
     /// Connects with a hello, with which more descriptors are sent than those of pair and doorbell.
     pub fn greet_with(device: &mut Shm, hello: &Hello, more: &[i32]) -> HostilePeer {
         let victim = device.address();
-        let (pair, doorbell) =
-            (memfd(hello.geometry.pair_bytes(), SEALS), memfd(DOORBELL_BYTES, SEALS));
+        let pair = memfd(hello.geometry.pair_bytes(), SEALS);
+        let doorbell = memfd(DOORBELL_BYTES, SEALS);
         let socket = RawSocket::connect(&victim).unwrap();
         let fds = [&[pair.as_raw_fd(), doorbell.as_raw_fd()], more].concat();
         socket.send(&hello.emit(), &fds);

@@ -98,7 +98,8 @@ impl Raw {
     /// The next `length` bytes. The device, which must report nothing, is polled meanwhile. An
     /// error if the socket ends before.
     pub fn hear(&self, tcp: &mut Tcp, length: usize) -> io::Result<Vec<u8>> {
-        let (mut out, start) = (vec![0; length], Instant::now());
+        let mut out = vec![0; length];
+        let start = Instant::now();
         let mut have = 0;
         while have < length {
             assert!(start.elapsed() < PATIENCE, "{have} of {length} bytes came");

@@ -54,7 +54,8 @@ pub(super) unsafe extern "C" fn post_send(
 ) -> i32 {
     // SAFETY: the caller's, and so is the memory that the parts name.
     unsafe {
-        let (qp, wr) = (&*qp, &*wr);
+        let qp = &*qp;
+        let wr = &*wr;
         let is_failed = qp.state == sys::IBV_QPS_ERR;
         let mut bytes = Vec::new();
         for at in 0..wr.num_sge as usize {

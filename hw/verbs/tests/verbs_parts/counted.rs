@@ -124,12 +124,17 @@ fn registered(device: &mut Verbs, memory: &mut [u8]) -> Registered {
 fn parts_of_registered_memory_are_not_registered_again() {
     const PART: usize = 100_000;
     let config = || VerbsConfig::default().library(COUNTING);
-    let (mut a, mut b) = (verbs(config()), verbs(config()));
+    let mut a = verbs(config());
+    let mut b = verbs(config());
     let (to_b, _) = connect(&mut a, &mut b);
-    let (mut of_a, mut of_b) = (vec![0; 3 * PART], pattern(5, 3 * PART));
-    [&mut a, &mut b].into_iter().for_each(settle);
+    let mut of_a = vec![0; 3 * PART];
+    let mut of_b = pattern(5, 3 * PART);
+    for node in [&mut a, &mut b] {
+        settle(node);
+    }
     let without = regions();
-    let (to, from) = (registered(&mut a, &mut of_a), registered(&mut b, &mut of_b));
+    let to = registered(&mut a, &mut of_a);
+    let from = registered(&mut b, &mut of_b);
     assert_eq!(regions(), without + 2);
     let calls = REGISTERED.load(Relaxed);
     let ranges = [0..PART, PART..2 * PART, 2 * PART..3 * PART];

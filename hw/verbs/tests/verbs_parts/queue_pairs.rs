@@ -106,7 +106,8 @@ fn changes(mask: u32) -> Vec<sys::ibv_qp_attr> {
 fn changes_of_pair(config: VerbsConfig, mask: u32) -> Vec<sys::ibv_qp_attr> {
     locked(&CHANGES).clear();
     let config = config.library(WATCHING);
-    let (mut a, mut b) = (verbs(config.clone()), verbs(config));
+    let mut a = verbs(config.clone());
+    let mut b = verbs(config);
     connect(&mut a, &mut b);
     changes(mask)
 }
@@ -139,7 +140,9 @@ fn messages_are_carried_inline_as_far_as_the_device_allows() {
     for limit in [101, 48, 16, 1, 0] {
         INLINE_MAX.store(limit, Relaxed);
         let config = VerbsConfig::default().library(WATCHING);
-        let (mut a, mut b, mut c) = (verbs(config.clone()), verbs(config.clone()), verbs(config));
+        let mut a = verbs(config.clone());
+        let mut b = verbs(config.clone());
+        let mut c = verbs(config);
         let (to_b, from_a) = connect(&mut a, &mut b);
         // The device is asked for what it allows, which a first queue pair has found out.
         locked(&ASKED).clear();
@@ -189,7 +192,8 @@ fn queue_pairs_are_in_the_first_partition_with_full_membership_or_in_the_one_tha
     let with = |partition_key| {
         locked(&CHANGES).clear();
         let config = VerbsConfig::default().partition_key(partition_key).library(PARTITIONED);
-        let (mut a, b) = (verbs(config.clone()), verbs(config));
+        let mut a = verbs(config.clone());
+        let b = verbs(config);
         let to_b = a.connect(&b.address());
         assert!(to_b.is_ok(), "{to_b:?}");
         // The queue pairs for datagrams and the one for the connection.

@@ -52,8 +52,10 @@ pub(crate) struct Lists {
 impl Lists {
     pub(crate) fn new() -> Self {
         // Nobody chooses tags against the hashes of a test's provider.
-        let (posted, unexpected) = (PostedList::new(1), UnexpectedList::new(2));
-        let (receives, messages) = (Slab::default(), Slab::default());
+        let posted = PostedList::new(1);
+        let unexpected = UnexpectedList::new(2);
+        let receives = Slab::default();
+        let messages = Slab::default();
         Lists { sources: HashMap::new(), posted, receives, unexpected, messages, in_nic: 0 }
     }
 
@@ -101,7 +103,8 @@ impl Lists {
 
     /// Adds an unexpected message.
     pub(crate) fn push(&mut self, put: Put, is_in_nic: bool) {
-        let (tag, source) = (Tag(put.tag), self.source(put.source));
+        let tag = Tag(put.tag);
+        let source = self.source(put.source);
         if let Ok(key) = self.messages.insert(Unexpected { put, is_in_nic }, u32::MAX) {
             self.unexpected.push(tag, source, key);
             self.in_nic += usize::from(is_in_nic);

@@ -331,7 +331,8 @@ fn finish(receive: &Receive, put: &Put, failure: Option<Failure>, effects: &mut 
     let failure = failure.or((overflow > 0).then_some(truncated));
     if receive.tells || failure.is_some() {
         let Completion { entry, source } = envelope(put, receive.context);
-        let (length, start) = (put.length - overflow, receive.memory.start());
+        let length = put.length - overflow;
+        let start = receive.memory.start();
         let entry = Entry { length, start, failure, ..entry };
         effects.completions.push(Completion { entry, source });
     }

@@ -71,7 +71,8 @@ impl Endpoint {
         let sender = Sender::new(name, limits.sends_max, settings.match_ids, settings.death);
         let matcher =
             Matcher::new(settings.clone(), mode, limits.receives_max, telemetry, receiving);
-        let (settings, chance) = (settings.clone(), sending);
+        let settings = settings.clone();
+        let chance = sending;
         Ok(Endpoint { bound, settings, transport, sender, matcher, chance })
     }
 
@@ -108,7 +109,8 @@ impl Endpoint {
             // SAFETY: as above.
             false => (unsafe { memory.bytes() }.to_vec(), 0),
         };
-        let (source, length) = (self.sender.name, memory.len());
+        let source = self.sender.name;
+        let length = memory.len();
         let put = Put { source, tag, data, length, id, address, payload };
         let tells = !is_inject && self.bound.send_tells(flags);
         let context = outgoing.context as usize;
@@ -232,7 +234,8 @@ impl ofi::ProviderEndpoint<Name> for Endpoint {
     /// As the trait says.
     unsafe fn inject(&mut self, sinks: &mut Sinks<'_>, message: Injected) -> Result<()> {
         let Injected { start, length, destination, tag, data } = message;
-        let (pieces, kind) = (ofi::Pieces::One(start, length), sys::FI_TAGGED);
+        let pieces = ofi::Pieces::One(start, length);
+        let kind = sys::FI_TAGGED;
         let context = std::ptr::null_mut();
         let outgoing = Outgoing { pieces, destination, tag, data, context, kind, flags: None };
         self.transmit(sinks, &outgoing, true)

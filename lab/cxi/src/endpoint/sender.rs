@@ -51,8 +51,10 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(name: Name, sends_max: usize, match_ids: usize, death: Errno) -> Self {
-        let (peers, waiting) = (HashMap::new(), HashMap::new());
-        let (unsent, next_id) = (0, 1);
+        let peers = HashMap::new();
+        let waiting = HashMap::new();
+        let unsent = 0;
+        let next_id = 1;
         Sender { name, peers, waiting, unsent, next_id, sends_max, match_ids, death }
     }
 

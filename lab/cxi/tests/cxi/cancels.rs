@@ -11,7 +11,8 @@ fn a_cancelled_receive_ends_some_rounds_later() {
     let test = "cancels::a_cancelled_receive_ends_some_rounds_later";
     alone(test, &[("TAGMATCH_CXI_CANCEL", "10")], |_| {
         let (_, _, receiver, from) = pair(&Hints::default());
-        let (context, other) = (Context::new(), Context::new());
+        let context = Context::new();
+        let other = Context::new();
         receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
         assert_eq!(receiver.cancel(other), Err(sys::FI_ENOENT));
         assert_eq!(receiver.cancel(context), Ok(0));
@@ -27,7 +28,8 @@ fn a_message_that_is_faster_than_the_cancellation_is_received() {
     let test = "cancels::a_message_that_is_faster_than_the_cancellation_is_received";
     alone(test, &[("TAGMATCH_CXI_CANCEL", "10")], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
-        let (into, context) = (Memory::new(4), Context::new());
+        let into = Memory::new(4);
+        let context = Context::new();
         receiver.recv(into, from, 1, 0, context).expect("posted");
         assert_eq!(receiver.cancel(context), Ok(0));
         send(&sender, to, 1, b"fast");

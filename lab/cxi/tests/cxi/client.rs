@@ -94,7 +94,8 @@ pub(crate) fn info(hints: &Hints) -> Result<*mut sys::fi_info, i32> {
         ..sys::fi_info::zeroed()
     };
     let mut found = ptr::null_mut();
-    let (none, version) = (ptr::null(), sys::FI_VERSION(1, 17));
+    let none = ptr::null();
+    let version = sys::FI_VERSION(1, 17);
     // SAFETY: all parts live through the call.
     let answer = unsafe {
         (libfabric().fi_getinfo)(version, none, none, 0, &raw const wanted, &raw mut found)
@@ -198,7 +199,8 @@ impl Node {
 
     pub(crate) fn disabled(hints: &Hints) -> Self {
         let info = info(hints).expect("the provider has what is asked for");
-        let (mut fabric, mut domain) = (ptr::null_mut(), ptr::null_mut());
+        let mut fabric = ptr::null_mut();
+        let mut domain = ptr::null_mut();
         let context = ptr::null_mut::<c_void>();
         // SAFETY: fi_getinfo(3) gave all parts, and the place lives through the call.
         code(unsafe { (libfabric().fi_fabric)((*info).fabric_attr, &raw mut fabric, context) })
@@ -248,7 +250,8 @@ impl Node {
     }
 
     pub(crate) fn name(&self) -> Vec<u8> {
-        let (mut name, mut length) = (vec![0; 64], 64);
+        let mut name = vec![0; 64];
+        let mut length = 64;
         let to = name.as_mut_ptr().cast();
         // SAFETY: as above.
         let cm = unsafe { (*self.endpoint).cm };
@@ -258,7 +261,8 @@ impl Node {
     }
 
     pub(crate) fn insert(&self, name: &[u8]) -> u64 {
-        let (mut address, context) = (0, ptr::null_mut());
+        let mut address = 0;
+        let context = ptr::null_mut();
         // SAFETY: as above.
         let ops = unsafe { (*self.vector).ops };
         let from = name.as_ptr().cast();
@@ -273,7 +277,9 @@ impl Node {
 
     pub(crate) fn send(&self, from: Memory, to: u64, tag: u64, context: Context) -> Code {
         let Memory { start, length } = from;
-        let (start, none, context) = (start.cast_const().cast(), ptr::null_mut(), context.0.cast());
+        let start = start.cast_const().cast();
+        let none = ptr::null_mut();
+        let context = context.0.cast();
         call!(self.tagged(), send(self.endpoint, start, length, none, to, tag, context))
     }
 
@@ -295,7 +301,9 @@ impl Node {
         context: Context,
     ) -> Code {
         let Memory { start, length } = into;
-        let (start, none, context) = (start.cast(), ptr::null_mut(), context.0.cast());
+        let start = start.cast();
+        let none = ptr::null_mut();
+        let context = context.0.cast();
         call!(self.tagged(), recv(self.endpoint, start, length, none, from, tag, ignore, context))
     }
 
@@ -312,7 +320,8 @@ impl Node {
     /// Reads an entry, a success or a failure. This is one round of progress.
     pub(crate) fn poll(&self) -> Option<Entry> {
         let mut entry = sys::fi_cq_tagged_entry::zeroed();
-        let (to, mut source) = ((&raw mut entry).cast(), 0x5555);
+        let to = (&raw mut entry).cast();
+        let mut source = 0x5555;
         // SAFETY: as above.
         let ops = unsafe { (*self.queue).ops };
         match call!(ops, readfrom(self.queue, to, 1, &raw mut source)) {

@@ -105,7 +105,8 @@ fn a_long_message_of_the_dead_ends_with_an_error() {
         let (node, from, child) = with_peer(test);
         node.expect_silence(10);
         kill(child);
-        let (long, short) = (Context::new(), Context::new());
+        let long = Context::new();
+        let short = Context::new();
         node.recv(Memory::new(100_000), from, 1, 0, long).expect("posted");
         node.expect(long, sys::FI_EIO);
         // What had arrived whole is received.

@@ -17,7 +17,8 @@ fn receive_tags(receiver: &Node, from: u64, tags: std::ops::Range<u64>) {
 
 /// Receives the next message, which has this tag. The sender may need progress.
 fn receive_tag(receiver: &Node, from: u64, tag: u64, mut progress: impl FnMut()) {
-    let (into, context) = (Memory::new(1), Context::new());
+    let into = Memory::new(1);
+    let context = Context::new();
     within_limit("a receive that is accepted", || {
         progress();
         receiver.recv(into, from, 0, 0xff, context).ok()
@@ -43,7 +44,8 @@ fn flow_control_holds_up_both_sides_and_loses_nothing() {
     alone(test, &[FOUR, LONG], |_| {
         let (sender, to, receiver, from) = pair(&sleeping());
         exhaust(&sender, to, &receiver);
-        let (memory, context) = (Memory::new(1), Context::new());
+        let memory = Memory::new(1);
+        let context = Context::new();
         let search = Message::new(&[], from, 0, context);
         assert_eq!(receiver.recv(memory, from, 99, 0, context), Err(sys::FI_EAGAIN));
         assert_eq!(receiver.recvmsg(search, sys::FI_PEEK), Err(sys::FI_EAGAIN));
@@ -122,7 +124,8 @@ fn in_hybrid_mode_there_is_no_end_of_entries_once_software_matches() {
         let hints = Hints { mode: Some(c"hybrid"), ..Hints::default() };
         let (sender, to, receiver, from) = pair(&hints);
         exhaust(&sender, to, &receiver);
-        let (memory, context) = (Memory::new(1), Context::new());
+        let memory = Memory::new(1);
+        let context = Context::new();
         assert_eq!(receiver.recv(memory, from, 99, 0, context), Err(sys::FI_EAGAIN));
         receiver.expect_silence(60);
         for tag in 5..20 {
@@ -206,7 +209,8 @@ fn a_claim_is_answered_wrongly_when_the_entries_end() {
         let (sender, to, receiver, from) = pair(&Hints::default());
         send(&sender, to, 0, b"there");
         receiver.expect_silence(2);
-        let (claim, probe) = (Context::new(), Context::new());
+        let claim = Context::new();
+        let probe = Context::new();
         receiver.recvmsg(Message::new(&[], from, 0, probe), sys::FI_PEEK).expect("accepted");
         let flags = sys::FI_PEEK | sys::FI_CLAIM;
         receiver.recvmsg(Message::new(&[], from, 0, claim), flags).expect("accepted");
@@ -225,7 +229,8 @@ fn others_can_take_the_entries_of_the_nic() {
     alone(test, &knobs, |_| {
         let hints = Hints { mode: Some(c"hybrid"), ..sleeping() };
         let (sender, to, receiver, from) = pair(&hints);
-        let (into, context) = (Memory::new(1), Context::new());
+        let into = Memory::new(1);
+        let context = Context::new();
         receiver.recv(into, from, 0, 0, context).expect("posted");
         send(&sender, to, 0, b"x");
         receiver.expect(context, 0);

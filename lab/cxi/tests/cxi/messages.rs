@@ -15,7 +15,8 @@ fn a_message_reaches_another_process() {
         if role == "peer" {
             let parent = node.insert(&wait_for("parent"));
             publish("peer", &node.name());
-            let (short, long) = (Context::new(), Context::new());
+            let short = Context::new();
+            let long = Context::new();
             node.send(Memory::of(b"short"), parent, 7, short).expect("accepted");
             node.expect(short, 0);
             node.send(Memory::of(&[0x5a; 100_000]), parent, 8, long).expect("accepted");
@@ -26,7 +27,8 @@ fn a_message_reaches_another_process() {
         publish("parent", &node.name());
         let mut child = start("messages::a_message_reaches_another_process", "peer");
         let peer = node.insert(&wait_for("peer"));
-        let (short, long) = (Memory::new(16), Memory::new(100_000));
+        let short = Memory::new(16);
+        let long = Memory::new(100_000);
         let contexts = [Context::new(), Context::new()];
         node.recv(long, ANY, 8, 0, contexts[1]).expect("posted");
         node.recv(short, peer, 7, 0, contexts[0]).expect("posted");
@@ -43,7 +45,8 @@ fn a_message_reaches_another_process() {
 /// Two endpoints that know each other: a sender and a receiver, with the addresses that each has
 /// for the other.
 pub(crate) fn pair(hints: &Hints) -> (Node, u64, Node, u64) {
-    let (sender, receiver) = (Node::of(hints), Node::of(hints));
+    let sender = Node::of(hints);
+    let receiver = Node::of(hints);
     let to = sender.insert(&receiver.name());
     let from = receiver.insert(&sender.name());
     (sender, to, receiver, from)
@@ -92,7 +95,8 @@ fn unexpected_messages_are_received_in_the_order_of_their_arrival() {
         send(&first, to, 6, &[3]);
         receiver.expect_silence(10);
         let take = |source, tag, ignore| {
-            let (into, context) = (Memory::new(1), Context::new());
+            let into = Memory::new(1);
+            let context = Context::new();
             receiver.recv(into, source, tag, ignore, context).expect("posted");
             receiver.expect(context, 0);
             into.bytes()[0]
@@ -107,7 +111,9 @@ fn unexpected_messages_are_received_in_the_order_of_their_arrival() {
 fn tags_have_48_bits() {
     alone("messages::tags_have_48_bits", &[], |_| {
         let (node, to, receiver, _) = pair(&Hints::default());
-        let (memory, context, highest) = (Memory::new(1), Context::new(), (1 << 48) - 1);
+        let memory = Memory::new(1);
+        let context = Context::new();
+        let highest = (1 << 48) - 1;
         let over = highest + 1;
         assert_eq!(node.send(memory, to, over, context), Err(sys::FI_EINVAL));
         assert_eq!(node.inject(memory, to, over), Err(sys::FI_EINVAL));
@@ -124,9 +130,11 @@ fn a_truncated_receive_tells_how_much_is_missing() {
     alone("messages::a_truncated_receive_tells_how_much_is_missing", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
         for length in [100, 16384, 16385, 1 << 20] {
-            let (message, sent) = (vec![0x33; length], Context::new());
+            let message = vec![0x33; length];
+            let sent = Context::new();
             sender.send(Memory::of(&message), to, 1, sent).expect("accepted");
-            let (into, context) = (Memory::new(40), Context::new());
+            let into = Memory::new(40);
+            let context = Context::new();
             receiver.recv(into, from, 1, 0, context).expect("posted");
             let entry = receiver.expect(context, sys::FI_ETRUNC);
             assert_eq!((entry.length, entry.overflow, entry.tag), (40, length - 40, 1));
@@ -140,7 +148,9 @@ fn a_truncated_receive_tells_how_much_is_missing() {
 fn data_has_eight_bytes() {
     alone("messages::data_has_eight_bytes", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
-        let (sent, context, parts) = (Context::new(), Context::new(), [Memory::of(b"x")]);
+        let sent = Context::new();
+        let context = Context::new();
+        let parts = [Memory::of(b"x")];
         let message = Message { data: u64::MAX - 5, ..Message::new(&parts, to, 1, sent) };
         sender.sendmsg(message, sys::FI_REMOTE_CQ_DATA).expect("accepted");
         receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
@@ -154,7 +164,8 @@ fn the_source_is_told_to_programs_that_ask_for_it() {
     alone("messages::the_source_is_told_to_programs_that_ask_for_it", &[], |_| {
         for (caps, is_told) in [(sys::FI_TAGGED | sys::FI_SOURCE, true), (sys::FI_TAGGED, false)] {
             let (sender, to, receiver, from) = pair(&Hints { caps, ..Hints::default() });
-            let (context, stranger) = (Context::new(), 17);
+            let context = Context::new();
+            let stranger = 17;
             // Without FI_DIRECTED_RECV the source of a receive doesn't count.
             receiver.recv(Memory::new(1), stranger, 1, 0, context).expect("posted");
             send(&sender, to, 1, b"x");
@@ -191,7 +202,9 @@ fn the_bytes_of_a_long_message_are_read_some_rounds_after_the_match() {
     let test = "messages::the_bytes_of_a_long_message_are_read_some_rounds_after_the_match";
     alone(test, &[("TAGMATCH_CXI_GET", "20")], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
-        let (into, sent, context) = (Memory::new(20_000), Context::new(), Context::new());
+        let into = Memory::new(20_000);
+        let sent = Context::new();
+        let context = Context::new();
         sender.send(Memory::of(&[7; 20_000]), to, 1, sent).expect("accepted");
         receiver.recv(into, from, 1, 0, context).expect("posted");
         receiver.expect_silence(19);
@@ -208,7 +221,8 @@ fn the_bytes_of_a_long_message_are_read_some_rounds_after_the_match() {
 fn an_endpoint_that_is_not_enabled_moves_nothing() {
     alone("messages::an_endpoint_that_is_not_enabled_moves_nothing", &[], |_| {
         let node = Node::disabled(&Hints::default());
-        let (memory, context) = (Memory::new(1), Context::new());
+        let memory = Memory::new(1);
+        let context = Context::new();
         let own = node.insert(&node.name());
         assert_eq!(node.send(memory, own, 1, context), Err(sys::FI_EOPBADSTATE));
         assert_eq!(node.recv(memory, ANY, 1, 0, context), Err(sys::FI_EOPBADSTATE));

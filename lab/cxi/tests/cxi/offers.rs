@@ -11,8 +11,10 @@ fn the_offer_has_the_limits_of_cxi() {
         let first = info(&Hints::default()).expect("an offer");
         // SAFETY: fi_getinfo(3) gave all parts.
         unsafe {
-            let (transmit, receive) = (&*(*first).tx_attr, &*(*first).rx_attr);
-            let (endpoint, domain) = (&*(*first).ep_attr, &*(*first).domain_attr);
+            let transmit = &*(*first).tx_attr;
+            let receive = &*(*first).rx_attr;
+            let endpoint = &*(*first).ep_attr;
+            let domain = &*(*first).domain_attr;
             assert_eq!(endpoint.mem_tag_format.leading_zeros(), 64 - 48);
             assert_eq!(endpoint.max_msg_size, (1 << 32) - 1);
             assert_eq!(endpoint.protocol, sys::FI_PROTO_CXI);

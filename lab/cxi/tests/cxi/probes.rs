@@ -66,7 +66,8 @@ fn a_claimed_message_is_received_by_its_context_alone() {
         settle(&receiver);
         let claimed = peek(&receiver, from, 4, CLAIM);
         assert_eq!(receiver.expect(claimed, 0).length, 7);
-        let (into, context) = (Memory::new(7), Context::new());
+        let into = Memory::new(7);
+        let context = Context::new();
         receiver.recv(into, from, 4, 0, context).expect("posted");
         assert_eq!(receiver.expect(context, 0).length, 5);
         let parts = [into];
@@ -85,7 +86,8 @@ fn a_claim_that_is_under_way_holds_up_receives_and_probes() {
     alone(test, &[("TAGMATCH_CXI_PEEK", "10")], |_| {
         let (_, _, receiver, from) = pair(&Hints::default());
         let claim = peek(&receiver, from, 4, CLAIM);
-        let (memory, context) = (Memory::new(1), Context::new());
+        let memory = Memory::new(1);
+        let context = Context::new();
         let search = Message::new(&[], from, 4, context);
         assert_eq!(receiver.recv(memory, from, 9, 0, context), Err(sys::FI_EAGAIN));
         assert_eq!(receiver.recvmsg(search, sys::FI_PEEK), Err(sys::FI_EAGAIN));

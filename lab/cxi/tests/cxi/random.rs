@@ -46,18 +46,22 @@ impl World {
         let receiver = Node::of(hints);
         let sender = |_| {
             let sender = Node::of(hints);
-            let (to, from) = (sender.insert(&receiver.name()), receiver.insert(&sender.name()));
+            let to = sender.insert(&receiver.name());
+            let from = receiver.insert(&sender.name());
             (sender, to, from)
         };
         let senders = (0..2).map(sender).collect();
-        let (sent, received, posted) = (HashMap::new(), Vec::new(), HashMap::new());
+        let sent = HashMap::new();
+        let received = Vec::new();
+        let posted = HashMap::new();
         let random = Random::new(seed);
         World { random, receiver, senders, sent, received, posted, receives: 0 }
     }
 
     fn send(&mut self) {
         let sender = self.random.index(self.senders.len());
-        let (tag, length) = (self.random.below(TAGS), self.random.pick(&LENGTHS));
+        let tag = self.random.below(TAGS);
+        let length = self.random.pick(&LENGTHS);
         let number = self.sent.entry((sender, tag)).or_default();
         let mut bytes = vec![0; length];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -76,7 +80,8 @@ impl World {
             _ => self.random.pick(&[self.senders[0].2, self.senders[1].2]),
         };
         let ignore = if self.random.chance(1, 3) { TAGS - 1 } else { 0 };
-        let (into, context) = (Memory::new(50_000), Context::new());
+        let into = Memory::new(50_000);
+        let context = Context::new();
         let tag = self.random.below(TAGS);
         if let Err(error) = self.receiver.recv(into, from, tag, ignore, context) {
             assert_eq!(error, sys::FI_EAGAIN);

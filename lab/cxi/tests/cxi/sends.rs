@@ -12,7 +12,9 @@ const ANY: u64 = sys::FI_ADDR_UNSPEC;
 fn match_completion_comes_with_the_match() {
     alone("sends::match_completion_comes_with_the_match", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
-        let (sent, context, parts) = (Context::new(), Context::new(), [Memory::of(b"x")]);
+        let sent = Context::new();
+        let context = Context::new();
+        let parts = [Memory::of(b"x")];
         sender.sendmsg(Message::new(&parts, to, 1, sent), sys::FI_MATCH_COMPLETE).expect("sent");
         receiver.expect_silence(20);
         sender.expect_silence(20);
@@ -69,7 +71,8 @@ fn an_injected_message_is_short_and_has_no_entry() {
     alone("sends::an_injected_message_is_short_and_has_no_entry", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
         assert_eq!(sender.inject(Memory::new(193), to, 1), Err(sys::FI_EMSGSIZE));
-        let (long, short) = ([Memory::new(193)], [Memory::new(192)]);
+        let long = [Memory::new(193)];
+        let short = [Memory::new(192)];
         let context = Context::new();
         let message = Message::new(&long, to, 1, context);
         assert_eq!(sender.sendmsg(message, sys::FI_INJECT), Err(sys::FI_EMSGSIZE));
@@ -97,7 +100,8 @@ fn a_message_has_less_than_four_gibibytes() {
 fn a_message_has_one_part() {
     alone("sends::a_message_has_one_part", &[], |_| {
         let (sender, to, receiver, from) = pair(&Hints::default());
-        let (parts, context) = ([Memory::new(1), Memory::new(1)], Context::new());
+        let parts = [Memory::new(1), Memory::new(1)];
+        let context = Context::new();
         assert_eq!(sender.sendmsg(Message::new(&parts, to, 1, context), 0), Err(sys::FI_EINVAL));
         assert_eq!(
             receiver.recvmsg(Message::new(&parts, from, 1, context), 0),
@@ -117,7 +121,9 @@ fn with_selective_completion_only_marked_operations_and_failures_have_entries() 
     alone(test, &[], |_| {
         let bind_flags = sys::FI_TRANSMIT | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
         let (sender, to, receiver, from) = pair(&Hints { bind_flags, ..Hints::default() });
-        let (parts, quiet, told) = ([Memory::new(4)], Context::new(), Context::new());
+        let parts = [Memory::new(4)];
+        let quiet = Context::new();
+        let told = Context::new();
         for _ in 0..2 {
             sender.sendmsg(Message::new(&parts, to, 1, quiet), 0).expect("accepted");
         }

@@ -44,7 +44,8 @@ fn with_sysfs(test: &str, knobs: &[(&str, &str)], body: impl FnOnce(&str, &Path)
 
 /// Receives one message that was expected, and one that was not.
 fn exchange(receiver: &Node, from: u64, sender: &Node, to: u64) {
-    let (into, context) = (Memory::new(1), Context::new());
+    let into = Memory::new(1);
+    let context = Context::new();
     receiver.recv(into, from, 1, 0, context).expect("posted");
     send(sender, to, 1, b"x");
     receiver.expect(context, 0);
@@ -120,7 +121,8 @@ fn the_counters_are_those_of_all_processes_on_the_nic() {
         let node = Node::new();
         if role == "peer" {
             let own = node.insert(&node.name());
-            let (into, context) = (Memory::new(1), Context::new());
+            let into = Memory::new(1);
+            let context = Context::new();
             for _ in 0..300 {
                 node.recv(into, ANY, 1, 0, context).expect("posted");
                 node.inject(into, own, 1).expect("accepted");

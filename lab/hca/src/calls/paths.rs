@@ -41,7 +41,8 @@ impl<M: Memory> Function<M> {
         self.objects.pd(command.context, pd_handle)?;
         let path =
             Destination { dgid, sgid_index, port_num, is_global, dlid, ..Destination::default() };
-        let (settings, ports) = (&self.adapter.settings, &self.adapter.fabric.ports);
+        let settings = &self.adapter.settings;
+        let ports = &self.adapter.fabric.ports;
         port_of(settings, ports, Settings::lid(command.device), &path)?;
         let to = ports.named(settings, &dgid).unwrap_or(NOWHERE);
         let handle = self.objects.add(command.context, Kind::Ah)?;

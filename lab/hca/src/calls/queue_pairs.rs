@@ -52,8 +52,9 @@ impl<M: Memory> Function<M> {
         if request.flags & !KNOWN != 0 {
             return Err(libc::EINVAL);
         }
-        let (sends, receives, shift) =
-            (request.sq_wqe_count, request.rq_wqe_count, request.rq_wqe_shift);
+        let sends = request.sq_wqe_count;
+        let receives = request.rq_wqe_count;
+        let shift = request.rq_wqe_shift;
         let is_valid = is_size(sends)
             && is_size(receives)
             && (receives == 0 || (4..32).contains(&shift) && 1 << shift <= RECEIVE_MAX);
@@ -169,7 +170,8 @@ impl<M: Memory> Function<M> {
         let request: QueryQp = command.structure(abi::device::CORE_IN, memory)?;
         let number = self.objects.qp(command.context, request.qp_handle)?;
         let qp = self.qps.get(&number).ok_or(libc::EINVAL)?;
-        let (facts, set) = (&qp.facts, &qp.attributes.0);
+        let facts = &qp.facts;
+        let set = &qp.attributes.0;
         let response = QpAttributes {
             dest: set.dest,
             alt_dest: set.alt_dest,
@@ -211,7 +213,9 @@ impl<M: Memory> Function<M> {
         let handle = command.handle(abi::qp::DESTROY_HANDLE).ok_or(libc::EINVAL)?;
         let number = self.objects.qp(command.context, handle)?;
         let qp = self.qps.get(&number).ok_or(libc::EINVAL)?;
-        let (context, element, said) = (qp.facts.context, qp.facts.user_handle, qp.async_events);
+        let context = qp.facts.context;
+        let element = qp.facts.user_handle;
+        let said = qp.async_events;
         let left = self.unread_events(context, element);
         command.answer(abi::qp::DESTROY_RESP, &said.saturating_sub(left));
         self.take_out(handle).ok_or(libc::EINVAL)

@@ -95,7 +95,9 @@ impl<M: Memory> Function<M> {
         }
         let cq = self.adapter.cqs.get_mut(&number).ok_or(libc::EINVAL)?;
         let events = cq.settle_events();
-        let (context, element, said) = (cq.context, cq.user_handle, cq.async_events);
+        let context = cq.context;
+        let element = cq.user_handle;
+        let said = cq.async_events;
         let left = self.unread_events(context, element);
         let response = TwoWords { first: events, second: said.saturating_sub(left) };
         command.answer(abi::cq::DESTROY_RESP, &response);
@@ -187,7 +189,9 @@ impl<M: Memory> Function<M> {
             return Err(libc::EBUSY);
         }
         let srq = self.adapter.srqs.get(&number).ok_or(libc::EINVAL)?;
-        let (context, element, said) = (srq.context, srq.user_handle, srq.async_events);
+        let context = srq.context;
+        let element = srq.user_handle;
+        let said = srq.async_events;
         let left = self.unread_events(context, element);
         command.answer(abi::srq::DESTROY_RESP, &said.saturating_sub(left));
         self.take_out(handle).ok_or(libc::EINVAL)

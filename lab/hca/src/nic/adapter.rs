@@ -104,7 +104,8 @@ impl<M: Memory> Adapter<M> {
         self.counts.errors += u64::from(cqe.is_error());
         if !queue.push(cqe, &self.memory) {
             // mlx5_ib's handler of MLX5_EVENT_TYPE_CQ_ERROR.
-            let (context, element) = (queue.context, queue.user_handle);
+            let context = queue.context;
+            let element = queue.user_handle;
             let event_type = crate::abi::event::CQ_ERR;
             self.notices.push(AsyncNotice { context, element, event_type });
             self.overrun.push(cq);

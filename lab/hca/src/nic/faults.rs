@@ -26,7 +26,8 @@ impl<M: Memory> Function<M> {
                 for (number, cq) in cqs.iter_mut() {
                     if is_meant(cq.context, *number) && !cq.is_overrun {
                         cq.is_overrun = true;
-                        let (context, element) = (cq.context, cq.user_handle);
+                        let context = cq.context;
+                        let element = cq.user_handle;
                         notices.push(AsyncNotice {
                             context,
                             element,
@@ -41,7 +42,8 @@ impl<M: Memory> Function<M> {
                 for (number, srq) in srqs.iter_mut() {
                     if is_meant(srq.context, *number) && !srq.is_broken {
                         srq.is_broken = true;
-                        let (context, element) = (srq.context, srq.user_handle);
+                        let context = srq.context;
+                        let element = srq.user_handle;
                         notices.push(AsyncNotice {
                             context,
                             element,

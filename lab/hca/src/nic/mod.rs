@@ -99,7 +99,8 @@ impl<M: Memory> Function<M> {
         is_open: impl Fn(i32, u64) -> bool,
     ) -> Counts {
         let start = Instant::now();
-        let (mut busy_at, mut look_at) = (start, start);
+        let mut busy_at = start;
+        let mut look_at = start;
         loop {
             let Some(has_letters) = self.take_letters(answers) else { return self.end() };
             let now = Instant::now();
@@ -359,7 +360,8 @@ impl<M: Memory> Function<M> {
         let Some(srq) = srqs.get_mut(&number) else { return false };
         if srq.tags.is_none() {
             if srq.is_below_limit() {
-                let (context, element) = (srq.context, srq.user_handle);
+                let context = srq.context;
+                let element = srq.user_handle;
                 let event_type = event::SRQ_LIMIT_REACHED;
                 self.adapter.notices.push(AsyncNotice { context, element, event_type });
             }

@@ -77,7 +77,8 @@ impl Regions {
         length: u64,
         wanted: u32,
     ) -> Option<Vec<(u64, usize)>> {
-        let (mut skip, mut left) = (offset, length);
+        let mut skip = offset;
+        let mut left = length;
         let mut found = Vec::with_capacity(segments.len());
         for segment in segments {
             let whole = u64::from(segment.length);

@@ -35,7 +35,8 @@ impl Qp {
         adapter: &mut Adapter<M>,
         packet: Packet,
     ) -> Vec<TagNotice> {
-        let (ports, own) = (&adapter.fabric.ports, self.facts.lid);
+        let ports = &adapter.fabric.ports;
+        let own = self.facts.lid;
         let is_here = (packet.to_lid == 0 || packet.to_lid == ports.lid(own))
             && ports.passes(own)
             && adapter.settings.are_connected(packet.from_lid, self.facts.lid);
@@ -195,7 +196,8 @@ impl Qp {
             return Ok(Vec::new().into());
         }
         let wanted = access::REMOTE_READ;
-        let (pd, key) = (self.facts.pd, from.rkey);
+        let pd = self.facts.pd;
+        let key = from.rkey;
         let found = adapter.regions.find(pd, key, from.at, length.into(), wanted);
         let at = found.ok_or(Syndrome::RemoteAccess)?;
         let mut bytes = vec![0; length as usize];
@@ -255,7 +257,8 @@ impl Qp {
         }
         if !message.bytes.is_empty() {
             let wanted = access::REMOTE_WRITE;
-            let (pd, count) = (self.facts.pd, message.bytes.len() as u64);
+            let pd = self.facts.pd;
+            let count = message.bytes.len() as u64;
             let found = adapter.regions.find(pd, to.rkey, to.at, count, wanted);
             let Some(at) = found else {
                 return self.refuse_access(adapter, Syndrome::RemoteAccess);
@@ -371,7 +374,8 @@ impl Qp {
     /// A message for a queue with a list of tags.
     fn take_tagged<M: Memory>(&mut self, adapter: &mut Adapter<M>, message: &Message) -> Answer {
         let Receives::Shared(number) = self.receives else { return Answer::Silence };
-        let (qpn, mtu) = (self.facts.number, self.attributes.mtu().into());
+        let qpn = self.facts.number;
+        let mtu = self.attributes.mtu().into();
         let Some(srq) = adapter.srqs.get_mut(&number) else { return Answer::Silence };
         let Some(queue) = srq.tags.as_mut() else { return Answer::Silence };
         match queue.arrive(qpn, mtu, &message.bytes, message.immediate) {

@@ -75,7 +75,8 @@ impl Qp {
 
     /// The port that a datagram goes to, and what it says of its route.
     fn route<M>(&self, adapter: &Adapter<M>, to: &AddressVector) -> (u16, Option<Route>) {
-        let (settings, ports) = (&adapter.settings, &adapter.fabric.ports);
+        let settings = &adapter.settings;
+        let ports = &adapter.fabric.ports;
         let row =
             ports.gids(settings, self.facts.lid).get(usize::from(to.sgid_index)).copied().flatten();
         let route = row.map(|from| Route { from, to: to.gid });
@@ -157,7 +158,8 @@ impl Qp {
     }
 
     pub(crate) fn notice<M: Memory>(&self, adapter: &mut Adapter<M>, event_type: u32) {
-        let (context, element) = (self.facts.context, self.facts.user_handle);
+        let context = self.facts.context;
+        let element = self.facts.user_handle;
         adapter.notices.push(AsyncNotice { context, element, event_type });
     }
 
@@ -187,7 +189,8 @@ impl Qp {
 
     pub(super) fn resend<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
         for sent in self.outstanding.iter().filter(|sent| !sent.is_done) {
-            let (psn, reads) = (sent.psn, sent.reads);
+            let psn = sent.psn;
+            let reads = sent.reads;
             let body = Body::Request { psn, reads, request: sent.request.clone() };
             adapter.fabric.send(self.packet(adapter, body));
         }

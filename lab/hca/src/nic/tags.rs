@@ -238,7 +238,8 @@ impl TagQueue {
         let rendezvous = Tmh { opcode: HeaderOpcode::Rendezvous, app_ctx, tag };
         let header = self.entries[handle.slot()].header.unwrap_or_else(|| rendezvous.emit());
         let has = |flags| completion.flags.contains(flags);
-        let (is_match, is_data) = (has(WcFlags::MATCH), has(WcFlags::DATA_VALID));
+        let is_match = has(WcFlags::MATCH);
+        let is_data = has(WcFlags::DATA_VALID);
         let is_incomplete = completion.status == WcStatus::RendezvousIncomplete;
         if completion.status == WcStatus::FlushError {
             // The device says nothing about the data of a match that will never come.
@@ -280,7 +281,8 @@ impl TagQueue {
             (false, _) => told,
         };
         let is_ok = completion.status == WcStatus::Success;
-        let (qpn, counter) = ((completion.wr_id >> 16) as u32, (completion.wr_id & 0xffff) as u16);
+        let qpn = (completion.wr_id >> 16) as u32;
+        let counter = (completion.wr_id & 0xffff) as u16;
         let index = completion.handle.map_or(0, |handle| handle.slot() as u16);
         let cqe = Cqe::new(Opcode::NoPacket, user_index).answer(is_ok, count);
         cqe.tag(tag, index).queue_pair(crate::wqe::opcode::TAG_MATCHING, qpn).counter(counter)
@@ -288,7 +290,8 @@ impl TagQueue {
 
     /// Counts what has come since the last call.
     pub(crate) fn count(&mut self, counts: &mut Counts) {
-        let (faults, missed) = (self.nic.faults().len() as u64, self.nic.phase_missed());
+        let faults = self.nic.faults().len() as u64;
+        let missed = self.nic.phase_missed();
         counts.faults += faults - self.counted.0;
         counts.phase_missed += missed - self.counted.1;
         self.counted = (faults, missed);

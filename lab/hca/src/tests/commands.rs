@@ -350,7 +350,9 @@ fn queues_of_wrong_sizes_are_refused_and_others_lock_their_pages() {
         let made = cq(&mut p, &asked);
         assert_eq!(pages(&mut p, made, abi::cq::DESTROY, before), expected);
     }
-    let (invalid, unknown, fault) = (Err(libc::EINVAL), Err(libc::EOPNOTSUPP), Err(libc::EFAULT));
+    let invalid = Err(libc::EINVAL);
+    let unknown = Err(libc::EOPNOTSUPP);
+    let fault = Err(libc::EFAULT);
     for (number, (asked, expected)) in [
         (Asked { entries: 0, ..ok }, invalid),
         (Asked { entries: 4_194_304, ..ok }, invalid),
@@ -429,7 +431,8 @@ fn queues_of_wrong_sizes_are_refused_and_others_lock_their_pages() {
 #[test]
 fn a_completion_queue_is_busy_while_anything_reports_to_it() {
     let [mut p, _] = two();
-    let (sends, receives) = (p.create_cq(64, None).unwrap(), p.create_cq(64, None).unwrap());
+    let sends = p.create_cq(64, None).unwrap();
+    let receives = p.create_cq(64, None).unwrap();
     let destroy = |p: &mut Program, cq: &TestCq| {
         p.command(abi::cq::DESTROY, &[Given::Number(0, cq.handle.into())]).err()
     };
@@ -526,7 +529,8 @@ fn a_queue_drains_while_a_request_is_under_way() {
 #[test]
 fn a_queue_is_told_of_what_it_has() {
     let [mut p, _] = two();
-    let (at, record) = (p.allocate(1 << 16), p.allocate(64));
+    let at = p.allocate(1 << 16);
+    let record = p.allocate(64);
     let uhw = abi::CreateCq { buf_addr: at, db_addr: record, cqe_size: 64, ..Default::default() };
     let given = [
         Given::Number(abi::cq::HANDLE, 0),

@@ -35,7 +35,8 @@ const REQUEST_ERROR: u8 = 13;
 const RECEIVE_ERROR: u8 = 14;
 
 fn two() -> [Program; 2] {
-    let (fabric, settings) = (Arc::new(Fabric::default()), settings());
+    let fabric = Arc::new(Fabric::default());
+    let settings = settings();
     [(); 2].map(|()| Program::new(&fabric, &settings, u64::MAX))
 }
 
@@ -180,7 +181,8 @@ fn a_datagram_finds_a_receive_that_was_just_posted_and_stays_in_its_subnet() {
         turns(&mut p, 5);
         p[1].post_receive(&mut to, at[1], 256, keys[1]);
         p[0].put(at[0], b"datagram");
-        let (qkey, number) = (7_u32.to_be_bytes(), to.number.to_be_bytes());
+        let qkey = 7_u32.to_be_bytes();
+        let number = to.number.to_be_bytes();
         let address = [&qkey[..], &[0; 4], &number, &[0, 0, 0, 2]].concat();
         p[0].post(&mut from, opcode::SEND, 0, &[address, segment(at[0], 8, keys[0])].concat());
         p[0].function.turn(|_| true);

@@ -51,7 +51,8 @@ fn a_path_from_a_row_of_the_table_that_has_no_gid_is_refused() {
         Destination { port_num: 0, ..local },
         Destination { port_num: 2, ..local },
     ];
-    let (no_data, invalid) = (Err(libc::ENODATA), Err(libc::EINVAL));
+    let no_data = Err(libc::ENODATA);
+    let invalid = Err(libc::EINVAL);
     assert_eq!(errors(&[], &paths), [Ok(()), no_data, invalid, Ok(()), invalid, invalid]);
 }
 
@@ -67,7 +68,8 @@ fn a_path_on_ethernet_needs_gids_of_both_ports() {
         Destination { is_global: 0, ..global(2, peer) },
         global(2, of_ipv4([10, 0, 0, 2])),
     ];
-    let (no_data, invalid) = (Err(libc::ENODATA), Err(libc::EINVAL));
+    let no_data = Err(libc::ENODATA);
+    let invalid = Err(libc::EINVAL);
     let timed_out = Err(libc::ETIMEDOUT);
     let expected = [Ok(()), Ok(()), no_data, invalid, invalid, timed_out];
     assert_eq!(errors(&[ethernet], &paths), expected);

@@ -125,7 +125,9 @@ fn a_gap_in_the_sequence_is_said_at_once() {
         let mut letters = waiting(&p[1]);
         assert_eq!(letters.len(), 4);
         letters.remove(missing);
-        letters.into_iter().for_each(|letter| p[1].function.adapter.inbox.put(letter));
+        for letter in letters {
+            p[1].function.adapter.inbox.put(letter);
+        }
         p[1].function.take_letters(&p[1].caller);
         if missing == 3 {
             // Nothing comes behind it: the next message shows what is missing.
@@ -211,7 +213,8 @@ fn a_device_promises_what_it_has() {
         ];
         p.command(abi::cq::CREATE, &given).map(drop)
     };
-    let (ignores_overrun, has_timestamps) = (2, 1);
+    let ignores_overrun = 2;
+    let has_timestamps = 1;
     assert_eq!(cq(ignores_overrun), Ok(()));
     assert_eq!(cq(has_timestamps), Err(libc::EOPNOTSUPP));
 }

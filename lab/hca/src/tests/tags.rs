@@ -17,7 +17,8 @@ pub(super) fn with_tags() -> ([Program; 2], End, End, TestSrq, TestQp) {
 }
 
 fn with_knobs(knobs: Knobs) -> ([Program; 2], End, End, TestSrq, TestQp) {
-    let (fabric, mut settings) = (Arc::new(Fabric::default()), settings());
+    let fabric = Arc::new(Fabric::default());
+    let mut settings = settings();
     settings.model.knobs = knobs;
     let mut p = [(); 2].map(|()| Program::new(&fabric, &settings, u64::MAX));
     let cq = p[0].create_cq(64, None).unwrap();

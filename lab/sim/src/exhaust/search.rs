@@ -66,7 +66,8 @@ impl<'a> Search<'a> {
         turn: usize,
         shared: &'a SharedStates,
     ) -> Result<Explored, Box<Failure>> {
-        let (path, explored) = (Vec::new(), Explored::default());
+        let path = Vec::new();
+        let explored = Explored::default();
         let mut search = Search { scope, turn, shared, path, explored };
         // A panic of the code under test is a failure, too.
         let found = catch_unwind(AssertUnwindSafe(|| search.begin()));

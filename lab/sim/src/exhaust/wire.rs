@@ -91,7 +91,8 @@ impl Device for HandWire {
         }
         let Arriving { peer, immediate, bytes } = self.arriving.pop_front()?;
         self.current = bytes;
-        let (immediate, bytes) = (Some(immediate), Bytes::from_slice(&self.current));
+        let immediate = Some(immediate);
+        let bytes = Bytes::from_slice(&self.current);
         Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }))
     }
 

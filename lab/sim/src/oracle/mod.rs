@@ -283,7 +283,8 @@ impl Oracle {
                 let message = &mut self.messages[id as usize];
                 message.arrived = message.arrived.min(tick);
                 message.eager = eager;
-                let (tag, from) = (message.tag, message.from);
+                let tag = message.tag;
+                let from = message.from;
                 if let Some(reference) = &mut self.reference {
                     reference.arrived(at, id, tag, from);
                 }
@@ -306,7 +307,9 @@ impl Oracle {
                 if let ReadOutcome::Failed(errno) = outcome {
                     self.failures.push(id.unwrap_or(NONE));
                     debug_assert_eq!(errno, i32::try_from(self.failures.len()).unwrap_or(0));
-                    id.into_iter().for_each(|id| self.messages[id as usize].failed = errno);
+                    if let Some(id) = id {
+                        self.messages[id as usize].failed = errno;
+                    }
                 }
                 if let Some(message) = id.map(|id| &mut self.messages[id as usize]) {
                     // A READ that fails ends the queue pair of a NIC.

@@ -36,7 +36,8 @@ impl Reference {
     /// The first fragment of a message has come. If the oldest receive that matches names the
     /// sender, it is matched now.
     pub(super) fn began(&mut self, at: u32, message: u32, tag: u64, from: u32) {
-        let (tag, source) = (Tag(tag), SourceId(from));
+        let tag = Tag(tag);
+        let source = SourceId(from);
         let posted = &mut self.lists(at).posted;
         let names = |receive: u32| {
             let mut receives = posted.receives().iter();

@@ -45,7 +45,8 @@ impl Net {
         let delay = self.delay();
         let ready = self.clock + delay;
         let end = &mut self.nodes[from as usize].peers[peer as usize];
-        let (to, back) = (end.node, end.back);
+        let to = end.node;
+        let back = end.back;
         let kind = Kind::of(parts[0]);
         if let Kind::Fragment(fragment) = kind {
             if let Fragment::First { length, .. } = fragment {

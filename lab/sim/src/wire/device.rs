@@ -79,7 +79,8 @@ impl Device for Wire {
         let Outgoing { header, payload, immediate } = message;
         let mut net = self.net.borrow_mut();
         let Some(end) = net.end(self.me, peer, self.network) else { return Err(Refused::Down) };
-        let (to, back) = (end.node, end.back);
+        let to = end.node;
+        let back = end.back;
         match end.link {
             _ if end.ends.is_some() => return Err(Refused::Down),
             LinkState::Down => return Err(Refused::Down),
@@ -139,7 +140,8 @@ impl Device for Wire {
             Ready::Message(peer, frame) => {
                 net.recycle(std::mem::replace(&mut self.current, frame.bytes));
                 let bytes = Bytes::from_slice(&self.current);
-                let (peer, immediate) = (PeerId(peer), frame.immediate);
+                let peer = PeerId(peer);
+                let immediate = frame.immediate;
                 Event::Message(Incoming { peer, immediate, through_list: false, bytes })
             }
             Ready::Read(ReadRequest { token, into, .. }, result) => {

@@ -57,7 +57,8 @@ impl Net {
         }
         let start = self.random.below_u32(number(me.reads.len())) as usize;
         let me = &self.nodes[at as usize];
-        let (clock, hurry) = (self.clock, self.hurry);
+        let clock = self.clock;
+        let hurry = self.hurry;
         let is_ready = |reading: &Reading| {
             let end = &me.peers[reading.request.peer.index()];
             end.network == network && (hurry || reading.ready <= clock || end.ends.is_some())
@@ -117,7 +118,8 @@ impl Net {
     fn end_link(&mut self, at: u32, peer: u32, reason: DownReason) -> Ready {
         let end = &mut self.nodes[at as usize].peers[peer as usize];
         end.link = LinkState::Down;
-        let (from, tick) = (end.node, self.clock);
+        let from = end.node;
+        let tick = self.clock;
         self.notes.push(Note::Down { at, from, tick });
         Ready::Down(peer, reason)
     }

@@ -338,7 +338,9 @@ impl Net {
         if end.node == at || end.link == LinkState::Down || end.ends.is_some() {
             return 0;
         }
-        let (node, back, is_acknowledged) = (end.node, end.back, self.random.per_mille(700));
+        let node = end.node;
+        let back = end.back;
+        let is_acknowledged = self.random.per_mille(700);
         let Some(theirs) = self.nodes[node as usize].peers.get_mut(back as usize) else { return 0 };
         if is_acknowledged {
             theirs.safe = theirs.put;
@@ -348,7 +350,8 @@ impl Net {
 
     pub(super) fn disconnect(&mut self, at: u32, peer: u32) {
         let end = &mut self.nodes[at as usize].peers[peer as usize];
-        let (node, back) = (end.node, end.back);
+        let node = end.node;
+        let back = end.back;
         end.ends = Some(DownReason::Disconnected);
         end.inbox.clear();
         self.notes.push(Note::Broke { at, with: node });

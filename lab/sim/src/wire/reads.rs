@@ -60,7 +60,8 @@ impl Net {
         let me = &mut self.nodes[at as usize];
         let Reading { mut request, ordinal, .. } = me.reads.swap_remove(index);
         let end = &me.peers[request.peer.index()];
-        let (from, network) = (end.node, end.network);
+        let from = end.node;
+        let network = end.network;
         let is_down = end.ends.is_some() || end.link == LinkState::Down;
         let fails = !is_down && me.fail_reads > 0;
         me.fail_reads -= u32::from(fails);

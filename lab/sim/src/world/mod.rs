@@ -155,7 +155,8 @@ impl<'a, A: Adapter> World<'a, A> {
             }
             _ => {}
         }
-        let (step, count) = (self.step, self.history.lines.is_some());
+        let step = self.step;
+        let count = self.history.lines.is_some();
         if count {
             self.history.line(|| format!("{step}: {op:?}"));
         }
@@ -319,7 +320,8 @@ impl<'a, A: Adapter> World<'a, A> {
             return Ok(());
         }
         self.counts.lost += new;
-        let (node, net) = (worker.node, self.net.borrow());
+        let node = worker.node;
+        let net = self.net.borrow();
         let numbers = 0..u32::try_from(net.peers(node)).unwrap_or(u32::MAX);
         for number in numbers.filter(|number| engine.has_lost_messages(PeerId(*number))) {
             let Some(from) = net.node_of(node, number) else { continue };

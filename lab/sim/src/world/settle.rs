@@ -69,9 +69,11 @@ impl<A: Adapter> World<'_, A> {
     fn all_over(&self, at: usize) -> Verdict {
         let worker = &self.workers[at];
         let Some(engine) = &worker.engine else { return Ok(()) };
-        let (node, left) = (worker.node, worker.requests.len());
+        let node = worker.node;
+        let left = worker.requests.len();
         ensure!(left == 0, Lost, "n{node}: {left} requests never ended");
-        let (requests, operations) = (engine.requests().len(), engine.operations());
+        let requests = engine.requests().len();
+        let operations = engine.operations();
         let is_empty = (requests, operations) == (0, 0);
         ensure!(
             is_empty,
@@ -83,7 +85,8 @@ impl<A: Adapter> World<'_, A> {
 
     pub(super) fn revive(&mut self, at: usize) -> Verdict {
         self.workers[at] = self.new_worker()?;
-        let (step, node) = (self.step, self.workers[at].node);
+        let step = self.step;
+        let node = self.workers[at].node;
         self.history.line(|| format!("{step}: w{at} comes back as n{node}"));
         Ok(())
     }

@@ -21,7 +21,8 @@ use crate::process::may_have_descriptors;
 /// If the device breaks this promise.
 pub fn workers_that_connect_at_once_get_one_connection<F: Fixture>() {
     for round in 0..F::CONNECTIONS {
-        let (mut a, mut b) = (F::usual(), F::usual());
+        let mut a = F::usual();
+        let mut b = F::usual();
         let message_max = a.limits().message_max;
         let to_b = a.connect(&b.address()).unwrap();
         // The second worker connects at various points of the handshake.
@@ -56,11 +57,13 @@ pub fn workers_that_connect_at_once_get_one_connection<F: Fixture>() {
 /// If the device breaks this promise.
 pub fn workers_on_two_threads_may_connect_at_once<F: Fixture>() {
     for _ in 0..F::CONNECTIONS / 2 {
-        let (a, b) = (F::usual(), F::usual());
+        let a = F::usual();
+        let b = F::usual();
         let addresses = (a.address(), b.address());
         let meet = |mut device: F::Device, address| {
             let peer = device.connect(&address).unwrap();
-            let (mut is_up, mut has_heard) = (false, false);
+            let mut is_up = false;
+            let mut has_heard = false;
             wait_for(&mut [&mut device], "the connection", |_, event| {
                 match event {
                     Owned::Up(up, _) if !is_up && up == peer => is_up = true,
@@ -162,7 +165,8 @@ pub fn forty_workers_exchange_messages<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn both_sides_see_a_disconnect_and_it_is_final<F: Fixture>() {
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, to_a) = connect(&mut a, &mut b);
     a.send(to_b, message(b"last")).unwrap();
     a.disconnect(to_b);
@@ -195,7 +199,9 @@ pub fn addresses_of_other_devices_are_refused<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn a_closed_worker_refuses_connections<F: Fixture>() {
-    let (mut a, mut b, mut late) = (F::usual(), F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
+    let mut late = F::usual();
     let (to_b, from_a) = connect(&mut a, &mut b);
     a.close();
     let to_a = late.connect(&a.address()).unwrap();

@@ -74,7 +74,8 @@ fn play<F: Fixture>(role: &str) -> ! {
             device.send(peer, message(&bytes_of(span))).unwrap();
         }
         "reader" => {
-            let (remote, into) = (span_of(&first), Buffer::zeroed(EXPOSED));
+            let remote = span_of(&first);
+            let into = Buffer::zeroed(EXPOSED);
             device.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
         }
         _ => {}

@@ -16,7 +16,8 @@ use crate::device::{Owned, PATIENCE, connect, message, pattern, poll, wait_for};
 /// # Panics
 /// If the device breaks this promise.
 pub fn every_size_arrives_with_and_without_immediate<F: Fixture>() {
-    let (mut a, mut b) = (F::narrow(4096), F::narrow(4096));
+    let mut a = F::narrow(4096);
+    let mut b = F::narrow(4096);
     let (to_b, from_a) = connect(&mut a, &mut b);
     for length in (0..300).chain((300..=4096).step_by(61)).chain([4095, 4096]) {
         let bytes = pattern(length, length);
@@ -41,10 +42,12 @@ pub fn every_size_arrives_with_and_without_immediate<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn a_full_way_refuses_messages_and_keeps_their_order<F: Fixture>() {
-    let (mut a, mut b) = (F::narrow(2048), F::narrow(2048));
+    let mut a = F::narrow(2048);
+    let mut b = F::narrow(2048);
     let (to_b, from_a) = connect(&mut a, &mut b);
     let mut under_way = VecDeque::new();
-    let (mut number, mut refusals) = (0, 0);
+    let mut number = 0;
+    let mut refusals = 0;
     // How much is under way before the first refusal is the system's choice.
     while number < F::MESSAGES / 10 || refusals < 100 {
         let bytes = pattern(number, number * 7 % 2049);
@@ -75,13 +78,15 @@ pub fn a_full_way_refuses_messages_and_keeps_their_order<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn messages_go_both_ways_at_once<F: Fixture>() {
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, to_a) = connect(&mut a, &mut b);
     let run = |mut device: F::Device, peer: PeerId| {
         let size = |number: usize| {
             if number.is_multiple_of(64) { number % 16448 } else { number % 60 }
         };
-        let (mut sent, mut received) = (0, 0);
+        let mut sent = 0;
+        let mut received = 0;
         let start = Instant::now();
         while sent < F::MESSAGES || received < F::MESSAGES {
             if sent < F::MESSAGES {

@@ -15,7 +15,8 @@ use crate::device::{Owned, READER, connect, message, pattern, poll, send, wait_f
 /// # Panics
 /// If the device breaks this promise.
 pub fn peers_read_memory_that_a_worker_allocates<F: Fixture>() {
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, to_a) = connect(&mut a, &mut b);
     for length in [0, 1, 5000, 1 << 20] {
         let read = |owner: &mut F::Device, buffer, reader: &mut F::Device, peer| {
@@ -39,7 +40,8 @@ pub fn peers_read_memory_that_a_worker_allocates<F: Fixture>() {
 /// Two devices that are connected, and the number of the second one on the first, and of the first
 /// one on the second.
 fn pair<F: Fixture>() -> (F::Device, F::Device, PeerId, PeerId) {
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, to_a) = connect(&mut a, &mut b);
     assert_eq!((a.read_mode(to_b), b.read_mode(to_a)), (F::READ_MODE, F::READ_MODE));
     (a, b, to_b, to_a)
@@ -77,7 +79,8 @@ pub fn reads_of_every_size_arrive<F: Fixture>() {
     for size in short.into_iter().chain(long) {
         let bytes = pattern(size, size + 20);
         let exposure = b.expose(to_a, Buffer::from(bytes.clone())).unwrap();
-        let (address, length) = (exposure.span.address + 10, size as u64);
+        let address = exposure.span.address + 10;
+        let length = size as u64;
         let remote = RemoteSpan { address, length, ..exposure.span };
         let (into, result) = read(&mut a, &mut b, to_b, remote, size + 5);
         assert_eq!(result, Ok(()));
@@ -135,21 +138,26 @@ pub fn reads_and_messages_go_on_side_by_side<F: Fixture>() {
     const LENGTH: usize = 300_000;
     let messages = F::MESSAGES / 20;
     let (a, b, to_b, to_a) = pair::<F>();
-    let (mut workers, peers) = ([a, b], [to_b, to_a]);
+    let mut workers = [a, b];
+    let peers = [to_b, to_a];
     let exposed = pattern(9, LENGTH);
     let spans = workers
         .each_mut()
         .map(|worker| worker.expose(READER, Buffer::from(exposed.clone())).unwrap().span);
     let part = |token: u64| 3000 * token % 150_000;
-    let (mut started, mut ended) = ([0; 2], [0; 2]);
-    let (mut sent, mut received) = ([0; 2], [0; 2]);
+    let mut started = [0; 2];
+    let mut ended = [0; 2];
+    let mut sent = [0; 2];
+    let mut received = [0; 2];
     let start = std::time::Instant::now();
     while ended != [READS; 2] || received != [messages; 2] {
         for me in [0, 1] {
-            let (worker, peer) = (&mut workers[me], peers[me]);
+            let worker = &mut workers[me];
+            let peer = peers[me];
             if started[me] < READS {
                 let token = started[me];
-                let (other, length) = (spans[1 - me], part(token));
+                let other = spans[1 - me];
+                let length = part(token);
                 let remote = RemoteSpan { address: other.address + length, length, ..other };
                 let into = Buffer::zeroed(LENGTH);
                 worker.read(ReadRequest { peer, remote, into, token }).unwrap();
@@ -241,7 +249,8 @@ pub fn a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_b
     const LENGTH: usize = 64 << 20;
     let (mut a, mut b, to_b, to_a) = pair::<F>();
     let exposure = b.expose(to_a, Buffer::from(vec![1; LENGTH])).unwrap();
-    let (remote, into) = (exposure.span, Buffer::zeroed(LENGTH));
+    let remote = exposure.span;
+    let into = Buffer::zeroed(LENGTH);
     a.read(ReadRequest { peer: to_b, remote, into, token: 5 }).unwrap();
     for _ in 0..5 {
         assert!(b.poll().is_none() && a.poll().is_none());
@@ -293,7 +302,8 @@ pub fn withdrawn_buffers_are_returned_once<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn a_read_from_a_peer_that_is_not_up_is_refused<F: Fixture>() {
-    let (mut a, b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let b = F::usual();
     let to_b = a.connect(&b.address()).unwrap();
     let remote = RemoteSpan { address: 0, key: 0, length: 0 };
     for peer in [to_b, PeerId(1000)] {

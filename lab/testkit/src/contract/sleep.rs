@@ -39,7 +39,8 @@ pub fn a_message_to_oneself_wakes_a_sleeping_worker<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn a_message_that_was_taken_wakes_no_worker<F: Fixture>() {
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, from_a) = connect(&mut a, &mut b);
     for _ in 0..2 {
         fall_asleep(&mut b);
@@ -59,7 +60,8 @@ pub fn a_message_that_was_taken_wakes_no_worker<F: Fixture>() {
 pub fn every_exchange_wakes_a_sleeping_worker<F: Fixture>() {
     const EXPOSED: usize = 1 << 20;
     let rounds = u32::try_from(F::MESSAGES / 60).unwrap();
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, to_a) = connect(&mut a, &mut b);
     let exposure = a.expose(READER, Buffer::from(pattern(4, EXPOSED))).unwrap();
     let other = thread::spawn(move || {
@@ -71,7 +73,8 @@ pub fn every_exchange_wakes_a_sleeping_worker<F: Fixture>() {
                 other => panic!("{other:?}"),
             }
             if round == rounds / 2 {
-                let (remote, into) = (exposure.span, Buffer::zeroed(EXPOSED));
+                let remote = exposure.span;
+                let into = Buffer::zeroed(EXPOSED);
                 b.read(ReadRequest { peer: to_a, remote, into, token: 5 }).unwrap();
                 match sleep_for_event(&mut b) {
                     Owned::ReadDone(5, into, Ok(())) => assert!(into[..] == pattern(4, EXPOSED)),
@@ -100,7 +103,8 @@ pub fn every_exchange_wakes_a_sleeping_worker<F: Fixture>() {
 /// If the device breaks this promise.
 pub fn the_end_of_a_flush_wakes_a_sleeping_worker<F: Fixture>() {
     const ROUNDS: usize = 10;
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, _) = connect(&mut a, &mut b);
     let other = thread::spawn(move || {
         for round in 0..ROUNDS {
@@ -135,7 +139,8 @@ pub fn the_end_of_a_flush_wakes_a_sleeping_worker<F: Fixture>() {
 pub fn room_wakes_its_sender<F: Fixture>() {
     let rounds = F::MESSAGES / 60;
     let bytes = |round| pattern(round, round * 13 % 2049);
-    let (mut a, mut b) = (F::narrow(2048), F::narrow(2048));
+    let mut a = F::narrow(2048);
+    let mut b = F::narrow(2048);
     let (to_b, _) = connect(&mut a, &mut b);
     let other = thread::spawn(move || {
         for round in 0..rounds {
@@ -206,7 +211,8 @@ pub fn connections_messages_and_ends_wake_a_sleeping_worker<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn a_disconnect_is_told_to_a_sleeping_worker<F: Fixture>() {
-    let (mut a, mut b) = (F::usual(), F::usual());
+    let mut a = F::usual();
+    let mut b = F::usual();
     let (to_b, _) = connect(&mut a, &mut b);
     fall_asleep(&mut a);
     a.disconnect(to_b);

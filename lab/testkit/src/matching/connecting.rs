@@ -10,7 +10,8 @@ use super::support::*;
 /// Both begin at once and meet in one connection.
 pub fn both_begin_at_once_and_meet_in_one_connection<F: Fixture>() {
     for way in F::ways() {
-        let (mut a, mut b) = (up::<F>(&way), up::<F>(&way));
+        let mut a = up::<F>(&way);
+        let mut b = up::<F>(&way);
         let to_b = a.connect(&b.address()).unwrap();
         let to_a = b.connect(&a.address()).unwrap();
         assert_eq!(a.connect(&b.address()).unwrap(), to_b);
@@ -20,7 +21,8 @@ pub fn both_begin_at_once_and_meet_in_one_connection<F: Fixture>() {
         b.send(send_of(to_a, 1, b"the other")).unwrap();
         receive(&mut a, exactly(1), 16, 1);
         receive(&mut b, exactly(1), 16, 1);
-        let (mut ups, mut messages) = (0, 0);
+        let mut ups = 0;
+        let mut messages = 0;
         wait(&mut [&mut a, &mut b], "both messages", |_, event| {
             match event {
                 MatchingEvent::PeerUp { peer: PeerId(1) } => ups += 1,
@@ -38,7 +40,8 @@ pub fn both_begin_at_once_and_meet_in_one_connection<F: Fixture>() {
 /// Sends wait for their peer in order.
 pub fn sends_wait_for_their_peer_in_order<F: Fixture>() {
     for way in F::ways() {
-        let (mut a, mut b) = (up::<F>(&way), up::<F>(&way));
+        let mut a = up::<F>(&way);
+        let mut b = up::<F>(&way);
         let to_b = a.connect(&b.address()).unwrap();
         for number in 0..100u8 {
             let length = if number % 2 == 0 { 1 } else { 20_000 };
@@ -71,14 +74,16 @@ pub fn workers_of_one_job_reach_each_other_and_no_others<F: Fixture>() {
     for way in F::ways() {
         let with = |secret| up_with::<F>(&way, Settings { secret, ..Settings::default() });
         for (callers, listeners) in [(Some(1), None), (None, Some(1)), (Some(1), Some(2))] {
-            let (mut a, mut b) = (with(callers), with(listeners));
+            let mut a = with(callers);
+            let mut b = with(listeners);
             let peer = a.connect(&b.address()).unwrap();
             match down(&mut [&mut a, &mut b], 0, peer) {
                 DownReason::Misbehaved { what } => assert!(what.contains("the job's secret")),
                 other => panic!("{way}: {other:?}"),
             }
         }
-        let (mut a, mut b) = (with(Some(1)), with(Some(1)));
+        let mut a = with(Some(1));
+        let mut b = with(Some(1));
         let peer = a.connect(&b.address()).unwrap();
         wait(&mut [&mut a, &mut b], "the other worker", |index, event| {
             (index == 0 && matches!(event, MatchingEvent::PeerUp { peer: up } if up == peer))
@@ -103,7 +108,9 @@ pub fn those_who_carry_tags_in_another_way_are_refused<F: Fixture>() {
 pub fn no_more_peers_than_the_source_field_numbers<F: Fixture>() {
     let way = &F::ways()[0];
     let small = || up_with::<F>(way, Settings { layout: [7, 1], ..Settings::default() });
-    let (mut a, mut b, mut c) = (small(), small(), small());
+    let mut a = small();
+    let mut b = small();
+    let mut c = small();
     connect(&mut b, &mut a);
     let error = a.connect(&c.address()).unwrap_err();
     assert!(matches!(error, DeviceError::Exhausted { limit: 2, .. }), "{error}");

@@ -205,7 +205,8 @@ pub fn a_peer_that_is_killed_midway_leaves_a_defined_end<F: Fixture>() {
             if F::SENDS_TO_THE_DYING {
                 device.send(synchronous(peer, 4, &vec![1; LARGE])).unwrap();
             }
-            let (mut received, mut sent) = (Vec::new(), Vec::new());
+            let mut received = Vec::new();
+            let mut sent = Vec::new();
             let mut note = |event| match event {
                 MatchingEvent::Received { token: 1, result, .. } => received.push(result),
                 MatchingEvent::Sent { token: 4, result, .. } => sent.push(result),
@@ -213,7 +214,9 @@ pub fn a_peer_that_is_killed_midway_leaves_a_defined_end<F: Fixture>() {
                 other => panic!("{other:?}"),
             };
             for _ in 0..polls {
-                device.poll().into_iter().for_each(&mut note);
+                if let Some(e) = device.poll() {
+                    note(e);
+                }
             }
             other.kill();
             wait(&mut [&mut device], "its death", |_, event| {
@@ -267,7 +270,8 @@ pub fn a_disconnect_ends_both_sides<F: Fixture>() {
         }
         a.disconnect(to_b);
         a.disconnect(to_b);
-        let (mut ends, mut downs) = (0, Vec::new());
+        let mut ends = 0;
+        let mut downs = Vec::new();
         wait(&mut [&mut a, &mut b], "both ends", |index, event| {
             match event {
                 MatchingEvent::Received { result: Err(OperationError::PeerDown(_)), .. }
@@ -352,7 +356,8 @@ pub fn a_device_is_dropped_with_everything_under_way<F: Fixture>() {
 /// A device can be dropped while it connects.
 pub fn a_device_can_be_dropped_while_it_connects<F: Fixture>() {
     for way in F::ways() {
-        let (mut a, mut b) = (up::<F>(&way), up::<F>(&way));
+        let mut a = up::<F>(&way);
+        let mut b = up::<F>(&way);
         let to_b = a.connect(&b.address()).unwrap();
         a.send(send_of(to_b, 1, &[0; 10_000])).unwrap();
         drop(a);
@@ -417,7 +422,8 @@ pub fn a_sender_may_go_at_any_time<F: Fixture>() {
     for way in F::ways() {
         for round in 0..F::ENDS {
             let mut b = up::<F>(&way);
-            let (address, other) = (b.address(), way.clone());
+            let address = b.address();
+            let other = way.clone();
             let sender = std::thread::spawn(move || {
                 let mut a = up::<F>(&other);
                 let to_b = a.connect(&address).unwrap();

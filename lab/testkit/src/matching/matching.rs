@@ -127,7 +127,8 @@ pub fn a_held_message_is_found_by_nobody_while_a_peer_comes_up<F: Fixture>() {
         let mut newcomer = up::<F>(&way);
         newcomer.connect(&b.address()).unwrap();
         let start = Instant::now();
-        let (mut is_up, mut tag) = (false, 0);
+        let mut is_up = false;
+        let mut tag = 0;
         while !is_up {
             tag += 1;
             a.send(send_of(to_b, tag, b"held")).unwrap();

@@ -133,7 +133,8 @@ pub fn a_synchronous_send_is_complete_when_it_is_matched<F: Fixture>() {
                 assert!(a.poll().is_none() && b.poll().is_none(), "{way} {length}");
             }
             receive(&mut b, exactly(3), length, 1);
-            let (mut sent, mut got) = (false, false);
+            let mut sent = false;
+            let mut got = false;
             wait(&mut [&mut a, &mut b], "both ends", |index, event| {
                 if index == 0 {
                     sent |= sent_of(event, 3).unwrap().is_ok();
@@ -166,7 +167,8 @@ pub fn a_truncated_message_tells_its_full_length_on_every_path<F: Fixture>() {
                     arrives(&mut a, &mut b, 2);
                     receive(&mut b, wanted, room, 1);
                 }
-                let (mut is_sent, mut is_received) = (false, false);
+                let mut is_sent = false;
+                let mut is_received = false;
                 wait(&mut [&mut a, &mut b], "both ends", |index, event| {
                     if index == 0 {
                         is_sent |= sent_of(event, 2).unwrap().is_ok();

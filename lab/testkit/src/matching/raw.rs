@@ -96,7 +96,8 @@ pub(super) fn receive<D: MatchingDevice>(
     length: usize,
 ) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    let (mut have, start) = (0, Instant::now());
+    let mut have = 0;
+    let start = Instant::now();
     while have < length {
         // At most that a peer is up, over a library that makes no connection for that.
         let event = device.poll();
@@ -149,7 +150,8 @@ impl Raw {
         };
         let key = hash(secret, 1, 0, 0, &challenges);
         let mut raw = Raw { stream, key, role: role as u8, sealed: 0, opened: 0 };
-        let (own, others) = (raw.hash(2, raw.role, 0, &[]), raw.hash(2, 1 - raw.role, 0, &[]));
+        let own = raw.hash(2, raw.role, 0, &[]);
+        let others = raw.hash(2, 1 - raw.role, 0, &[]);
         if role == Role::Listener {
             assert_eq!(receive(&mut *raw.stream, device, 16), others);
         }

@@ -49,7 +49,8 @@ pub fn a_sleeper_is_woken_by_a_message<F: Fixture>() {
 pub fn a_sleeper_is_woken_by_a_connection_and_by_its_end<F: Fixture>() {
     for way in F::ways() {
         let mut b = up::<F>(&way);
-        let (address, other) = (b.address(), way.clone());
+        let address = b.address();
+        let other = way.clone();
         let connecting = std::thread::spawn(move || {
             let mut a = up::<F>(&other);
             std::thread::sleep(Duration::from_millis(30));

@@ -73,7 +73,8 @@ pub fn wait_until<D: MatchingDevice>(
 /// Connects two devices of this process; gives each one's number for the other.
 pub fn connect<D: MatchingDevice>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     let to_b = a.connect(&b.address()).unwrap();
-    let (mut is_up, mut to_a) = (false, None);
+    let mut is_up = false;
+    let mut to_a = None;
     wait(&mut [a, b], "a connection", |index, event| {
         match (index, event) {
             (0, MatchingEvent::PeerUp { peer }) if peer == to_b => is_up = true,
@@ -87,7 +88,8 @@ pub fn connect<D: MatchingDevice>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
 
 /// Two connected devices of this process, with the number of each on the other.
 pub fn pair<F: Fixture>(way: &str) -> (F::Device, F::Device, PeerId, PeerId) {
-    let (mut a, mut b) = (up::<F>(way), up::<F>(way));
+    let mut a = up::<F>(way);
+    let mut b = up::<F>(way);
     let (to_b, to_a) = connect(&mut a, &mut b);
     (a, b, to_b, to_a)
 }

@@ -54,7 +54,8 @@ impl<F: FnMut(Member, &Failure)> Run<F> {
     pub(super) fn host_lost(&mut self, host: usize, why: Option<String>) {
         let how = self.hosts[host].end();
         let why = why.unwrap_or(how);
-        let (mut refused, mut failed) = (Vec::new(), Vec::new());
+        let mut refused = Vec::new();
+        let mut failed = Vec::new();
         for (&number, job) in &mut self.jobs {
             let is_refused = job.waits_for.remove(&host);
             let mut lost = Vec::new();

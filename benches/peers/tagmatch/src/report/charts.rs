@@ -127,7 +127,8 @@ fn lines(
     for row in rows {
         let Some(x) = x(row) else { continue };
         for cell in row.cells.iter().filter(|cell| cell.samples > 0 && cell.program != FLOOR) {
-            let (name, point) = (full_name(&cell.program), (x as f64, y(cell.median)));
+            let name = full_name(&cell.program);
+            let point = (x as f64, y(cell.median));
             match lines.iter_mut().find(|line| line.name == name) {
                 Some(line) => line.points.push(point),
                 None => lines.push(Line { name: name.to_owned(), points: vec![point] }),

@@ -47,7 +47,8 @@ impl Distance {
             return Some(Distance::Any);
         }
         let distance = Distance::of_probe(before);
-        let (least, most) = (before.min(after), before.max(after));
+        let least = before.min(after);
+        let most = before.max(after);
         let agree = distance == Distance::of_probe(after) && most <= PROBES_DIFFER_MAX * least;
         agree.then_some(distance)
     }

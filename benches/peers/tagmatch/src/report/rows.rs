@@ -73,7 +73,8 @@ impl Cell {
             let beside = |place: usize| values.get(place).copied().unwrap_or(0.0);
             f64::midpoint(beside(quarters * last / 4), beside((quarters * last).div_ceil(4)))
         };
-        let (median, quartiles) = (at(2), [at(1), at(3)]);
+        let median = at(2);
+        let quartiles = [at(1), at(3)];
         Cell { program: program.to_owned(), samples: values.len(), enough, median, quartiles }
     }
 

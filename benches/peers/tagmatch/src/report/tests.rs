@@ -107,7 +107,8 @@ fn charts_are_of_one_distance() {
     let folder = std::env::temp_dir().join(format!("tagmatch-charts-{}", std::process::id()));
     let names = charts::write(&record(), Stat::P50, &folder).unwrap();
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
-    let (near, apart) = (read("latency-one-cache.svg"), read("latency-apart.svg"));
+    let near = read("latency-one-cache.svg");
+    let apart = read("latency-apart.svg");
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(names, ["latency-one-cache.svg", "latency-apart.svg"]);
     assert!(near.contains("a &lt;machine&gt;") && near.contains("takes 50 ns"), "{near}");
