@@ -22,10 +22,27 @@ use crate::worker::WorkerOf;
 pub struct Scope<'scope, 'env: 'scope, A: Access = Local> {
     worker: &'env WorkerOf<A>,
     /// Operations that hold a borrowed slice, or did.
-    begun: RefCell<Vec<RequestId>>,
+    begun: RefCell<Begun>,
     // Invariant in both, as `std::thread::Scope` is: neither lifetime may be shortened.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
+}
+
+/// The operations of a scope. Most scopes have one, which needs no memory of its own.
+#[derive(Default)]
+struct Begun {
+    first: Option<RequestId>,
+    others: Vec<RequestId>,
+}
+
+impl Begun {
+    fn add(&mut self, request: RequestId) {
+        if self.first.is_none() {
+            self.first = Some(request);
+        } else {
+            self.others.push(request);
+        }
+    }
 }
 
 /// An operation on a borrowed slice. Dropping it cancels a receive that has not matched.
@@ -131,7 +148,9 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
     }
 
     fn begun(&self, id: Option<RequestId>, request: Scoped<A>) -> ScopedRequest<'scope, A> {
-        self.begun.borrow_mut().extend(id);
+        if let Some(id) = id {
+            self.begun.borrow_mut().add(id);
+        }
         ScopedRequest { request, slice: PhantomData }
     }
 
@@ -142,8 +161,18 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
         // ends with this call: the process has to end.
         let guard = AbortOnUnwind;
         let access = &self.worker.access;
-        for request in self.begun.take() {
-            access.with(|state| state.engine.cancel(request));
+        let Begun { first, others } = self.begun.take();
+        for request in first.into_iter().chain(others) {
+            let is_over = access.with(|state| {
+                let is_over = !state.engine.requests().exists(request);
+                if !is_over {
+                    state.engine.cancel(request);
+                }
+                is_over
+            });
+            if is_over {
+                continue;
+            }
             wait_until(access, Awaited::Requests(&[request]), |state| {
                 let (events, completion) = state.end_of(request);
                 let over = completion.is_some() || !state.engine.requests().exists(request);
@@ -197,7 +226,7 @@ impl<A: Access> WorkerOf<A> {
     ) -> R {
         let scope = Scope {
             worker: self,
-            begun: RefCell::new(Vec::new()),
+            begun: RefCell::default(),
             scope: PhantomData,
             env: PhantomData,
         };
@@ -208,6 +237,8 @@ impl<A: Access> WorkerOf<A> {
 
 impl<A: Access> fmt::Debug for Scope<'_, '_, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scope({} operations)", self.begun.borrow().len())
+        let begun = self.begun.borrow();
+        let count = usize::from(begun.first.is_some()) + begun.others.len();
+        write!(f, "Scope({count} operations)")
     }
 }
