@@ -22,6 +22,7 @@ use tagmatch_fallback::{Completion, EndList, Fault, Posted, RequestId};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::awaited::{Awaited, Watched};
+use crate::crowding::Crowding;
 use crate::engine::WorkerEngine;
 use crate::interrupt::Interrupter;
 use crate::sync::{Mutex, MutexGuard};
@@ -246,6 +247,7 @@ pub(crate) struct Fixed {
     /// The process that made the worker, rather than a child that it has forked.
     pub(crate) process: u32,
     pub(crate) interrupter: Interrupter,
+    pub(crate) crowding: Crowding,
     /// A duplicate of the device's descriptor, to sleep on without holding the worker.
     pub(crate) events: OwnedFd,
 }

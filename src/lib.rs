@@ -57,6 +57,7 @@ mod auto;
 mod awaited;
 mod close;
 mod config;
+mod crowding;
 mod device;
 mod end;
 mod engine;

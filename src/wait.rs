@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
+use crate::crowding::Patience;
 use crate::interrupt::{Blocked, Interrupter};
 use crate::sync::thread::yield_now;
 use crate::sync::{EventFd, sleep_until_readable, thread_local};
@@ -195,7 +196,8 @@ fn poll_for_a_while<A: Access, R>(
     is_over: &impl Fn() -> bool,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
-    let policy = access.fixed().wait;
+    let fixed = access.fixed();
+    let mut patience = Patience::new(&fixed.wait, &fixed.crowding);
     let mut polls = 0u32;
     loop {
         match access.try_with(&mut *look) {
@@ -203,15 +205,17 @@ fn poll_for_a_while<A: Access, R>(
             Some((0, None)) | None => polls = polls.saturating_add(1),
             Some(_) => polls = 0,
         }
-        if (polls > policy.spin || polls.is_multiple_of(POLLS_PER_CLOCK)) && is_over() {
+        if (polls > patience.spin || polls.is_multiple_of(POLLS_PER_CLOCK)) && is_over() {
             return None;
         }
-        if polls <= policy.spin && polls < u32::MAX {
-            if polls > POLLS_WITHOUT_PAUSE {
+        if polls <= patience.spin && polls < u32::MAX {
+            if patience.gives_way_after(polls) {
+                polls = 0;
+            } else if polls > POLLS_WITHOUT_PAUSE {
                 spin_loop();
             }
-        } else if polls.saturating_sub(policy.spin) <= policy.yields && polls < u32::MAX {
-            yield_now();
+        } else if polls.saturating_sub(patience.spin) <= patience.yields && polls < u32::MAX {
+            patience.yield_now();
         } else {
             return None;
         }
@@ -331,6 +335,7 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
+    use crate::access::sealed::Sealed;
     use crate::sync::{AtomicBool, thread};
     use crate::{Config, Match, SharedWorker, WaitPolicy};
 
@@ -340,6 +345,37 @@ mod tests {
     fn sleeper() -> SharedWorker {
         let wait = WaitPolicy::SLEEP;
         SharedWorker::new(Config { wait, ..Config::default() }).unwrap()
+    }
+
+    /// Exchanges messages between two workers whose threads share a processor; gives whether the
+    /// first worker's waits have noticed that.
+    fn notices_a_shared_processor(wait: WaitPolicy) -> bool {
+        use rustix::thread::{CpuSet, sched_setaffinity};
+        let mut set = CpuSet::new();
+        set.set(rustix::thread::sched_getcpu());
+        let pin = move || sched_setaffinity(None, &set).unwrap();
+        let [a, b] = [(); 2].map(|()| SharedWorker::new(Config::default().wait(wait)).unwrap());
+        let to_b = a.connect(&b.address()).unwrap();
+        let to_a = b.connect(&a.address()).unwrap();
+        let exchange = |worker: &SharedWorker, peer| {
+            pin();
+            for _ in 0..100 {
+                worker.inject(peer, 1u64, &[]).unwrap();
+                worker.recv_blocking(Match::tag(1u64), &mut []).unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| exchange(&b, to_a));
+            scope.spawn(|| exchange(&a, to_b)).join().unwrap();
+        });
+        a.access.fixed().crowding.is_crowded()
+    }
+
+    #[test]
+    fn waits_notice_that_others_want_their_processor_unless_their_policy_is_fixed() {
+        let wait = WaitPolicy::SLEEP.spin(4096).yields(4096);
+        assert!(notices_a_shared_processor(wait));
+        assert!(!notices_a_shared_processor(wait.adapts(false)));
     }
 
     #[test]

@@ -2,10 +2,9 @@
 
 /// How a blocking call waits: it polls, then polls and yields the processor, then sleeps.
 ///
-/// Each phase lasts that many polls without result; a poll takes some 10 ns. The default suits one
-/// thread per core. A worker doesn't know how many processes share its processors. Where more
-/// threads wait than there are processors, 4 for `spin` and 64 for `yields` suit; the communicators
-/// of `tagmatch-comm` choose these themselves.
+/// Each phase lasts that many polls without result; a poll takes some 10 ns. Where more threads
+/// want processors than there are, waits notice it and poll less; see
+/// [`adapts`](#structfield.adapts).
 ///
 /// Fields may be added: begin with `WaitPolicy::default()` or [`WaitPolicy::SLEEP`], and set fields
 /// by the methods named after them.
@@ -20,11 +19,17 @@ pub struct WaitPolicy {
     /// Whether to sleep at all. A sleeping worker costs no processor time, and some microseconds to
     /// wake; its peers pay for the wake-up call. Default: `true`.
     pub sleep: bool,
+    /// Whether waits learn. A wait that notices that other threads want its processor, since one
+    /// ran during a yield, ends its polls, yields 64 times at most, and sleeps; later waits of the
+    /// worker begin so, 16 of them at first, twice as many each time that polling was tried again
+    /// in vain, 4096 at most. `false`: all waits keep `spin` and `yields`. No effect with a `spin`
+    /// of 1024 or less. Default: `true`.
+    pub adapts: bool,
 }
 
 impl WaitPolicy {
     /// Sleeps at once.
-    pub const SLEEP: WaitPolicy = WaitPolicy { spin: 0, yields: 0, sleep: true };
+    pub const SLEEP: WaitPolicy = WaitPolicy { spin: 0, yields: 0, sleep: true, adapts: true };
 
     /// Sets [`spin`](#structfield.spin).
     #[must_use]
@@ -46,6 +51,13 @@ impl WaitPolicy {
         self.sleep = sleep;
         self
     }
+
+    /// Sets [`adapts`](#structfield.adapts).
+    #[must_use]
+    pub const fn adapts(mut self, adapts: bool) -> Self {
+        self.adapts = adapts;
+        self
+    }
 }
 
 impl Default for WaitPolicy {
@@ -54,6 +66,7 @@ impl Default for WaitPolicy {
         // pinned to one of many processors has its peers on the others.
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
         let alone = online.is_ok_and(|processors| processors.trim() == "0");
-        WaitPolicy { spin: if alone { 0 } else { 20_000 }, yields: 2_000, sleep: true }
+        let spin = if alone { 0 } else { 20_000 };
+        WaitPolicy { spin, yields: 2_000, sleep: true, adapts: true }
     }
 }

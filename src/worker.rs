@@ -16,6 +16,7 @@ use tagmatch_soft::Tag;
 use crate::access::{Access, Fixed, Local, Shared, State};
 use crate::close::Close;
 use crate::config::Config;
+use crate::crowding::Crowding;
 use crate::engine::WorkerEngine;
 use crate::envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 use crate::error::Error;
@@ -122,6 +123,7 @@ impl<A: Access> WorkerOf<A> {
             free_tag_bits,
             process,
             interrupter,
+            crowding: Crowding::new(),
             events,
         };
         let access = A::new(State::new(engine), fixed);

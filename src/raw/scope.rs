@@ -224,12 +224,8 @@ impl<A: Access> WorkerOf<A> {
         &'env self,
         f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env, A>) -> R,
     ) -> R {
-        let scope = Scope {
-            worker: self,
-            begun: RefCell::default(),
-            scope: PhantomData,
-            env: PhantomData,
-        };
+        let scope =
+            Scope { worker: self, begun: RefCell::default(), scope: PhantomData, env: PhantomData };
         let _end = EndGuard(&scope);
         f(&scope)
     }

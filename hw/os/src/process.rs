@@ -231,6 +231,19 @@ pub fn locked_memory_limit() -> Option<u64> {
     limit(libc::RLIMIT_MEMLOCK)
 }
 
+/// How often the scheduler has let another thread run while this thread could have gone on:
+/// preemptions, and calls of sched_yield(2) during which another thread ran. See getrusage(2),
+/// `ru_nivcsw`. Takes a fifth of a microsecond.
+pub fn switches() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` lives through the call, which fills it. Zeros are a value of it.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nivcsw.try_into().unwrap_or(0)
+}
+
 /// A limit of this process, see getrlimit(2); `None` for no limit.
 pub(crate) fn limit(of: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -242,6 +255,35 @@ pub(crate) fn limit(of: libc::__rlimit_resource_t) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_yield_to_another_thread_counts_as_a_switch() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        // Both threads run on the processor of this one.
+        // SAFETY: zeros are the empty set.
+        let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
+        let size = size_of::<libc::cpu_set_t>();
+        // SAFETY: plain data, of the size that is given; the set has at least one processor.
+        let is_pinned = unsafe {
+            libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap_or(0), &mut set);
+            libc::sched_setaffinity(0, size, &raw const set)
+        };
+        assert_eq!(is_pinned, 0);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let busy = || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            };
+            scope.spawn(busy);
+            let before = switches();
+            while switches() < before + 3 {
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
 
     #[test]
     fn the_end_of_a_process_and_of_a_socket_are_both_noticed() {

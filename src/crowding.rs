@@ -1,0 +1,203 @@
+//! Whether other threads want the processors on which the blocking calls of a worker poll.
+//!
+//! A call that polls while the thread that it waits for is queued behind it, on the same processor,
+//! waits until the scheduler takes the processor away: milliseconds for each message. A yield tells:
+//! the kernel counts it as a switch if another thread ran meanwhile (`ru_nivcsw` of getrusage(2)).
+//! No time is measured, so nothing here depends on the processor.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tagmatch_os::process::switches;
+
+use crate::sync::thread::yield_now;
+use crate::wait_policy::WaitPolicy;
+
+/// Waits without polling after a switch was seen, before waits poll again.
+const WAITS_MIN: u32 = 16;
+/// The same where polling was tried again in vain, at most. Each time it doubles.
+const WAITS_MAX: u32 = 4096;
+/// Polls before the first yield that tests for other threads.
+const POLLS_BEFORE_PROBE: u32 = 1024;
+/// Polls between further ones. A probe takes a microsecond.
+const POLLS_PER_PROBE: u32 = 4096;
+/// Yields before the sleep while others want the processor.
+const YIELDS_CROWDED: u32 = 64;
+
+/// What the waits of a worker have learned. Several threads may update it at a time; a lost update
+/// delays what is learned.
+#[derive(Debug)]
+pub(crate) struct Crowding {
+    /// So many waits from now on do not poll.
+    left: AtomicU32,
+    /// How many waits do not poll after the next switch.
+    span: AtomicU32,
+    /// Waits since polling was tried again.
+    calm: AtomicU32,
+}
+
+impl Crowding {
+    pub(crate) const fn new() -> Self {
+        Crowding {
+            left: AtomicU32::new(0),
+            span: AtomicU32::new(WAITS_MIN),
+            calm: AtomicU32::new(u32::MAX),
+        }
+    }
+
+    /// Whether other threads wanted the processor a short while ago.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.left.load(Relaxed) > 0
+    }
+
+    /// A yield let another thread run.
+    fn note_switch(&self) {
+        let mut span = self.span.load(Relaxed);
+        if !self.is_crowded() {
+            let was_early = self.calm.swap(0, Relaxed) < span;
+            span = if was_early { (2 * span).min(WAITS_MAX) } else { WAITS_MIN };
+            self.span.store(span, Relaxed);
+        }
+        self.left.store(span, Relaxed);
+    }
+
+    /// A wait has yielded, and no other thread ran.
+    fn note_calm(&self) {
+        let left = self.left.load(Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Relaxed);
+        } else {
+            self.calm.store(self.calm.load(Relaxed).saturating_add(1), Relaxed);
+        }
+    }
+}
+
+/// The polls and yields of one wait.
+pub(crate) struct Patience<'a> {
+    crowding: &'a Crowding,
+    adapts: bool,
+    /// Polls before the yields.
+    pub(crate) spin: u32,
+    pub(crate) yields: u32,
+    /// The count of polls at which to test for other threads.
+    next_probe: u32,
+    /// This thread's switches before its first yield.
+    switches: Option<u64>,
+}
+
+impl<'a> Patience<'a> {
+    pub(crate) fn new(policy: &WaitPolicy, crowding: &'a Crowding) -> Self {
+        let WaitPolicy { spin, yields, adapts, .. } = *policy;
+        // A wait that polls less than that loses less than a test costs.
+        let adapts = adapts && spin > POLLS_BEFORE_PROBE;
+        let next_probe = if adapts { POLLS_BEFORE_PROBE } else { u32::MAX };
+        let mut patience = Patience { crowding, adapts, spin, yields, next_probe, switches: None };
+        if adapts && crowding.is_crowded() {
+            patience.give_way();
+        }
+        patience
+    }
+
+    fn give_way(&mut self) {
+        self.spin = 0;
+        self.yields = self.yields.min(YIELDS_CROWDED);
+    }
+
+    /// Yields if it is time to test for other threads; `true` if one ran. From then on the wait
+    /// doesn't poll.
+    #[inline]
+    pub(crate) fn gives_way_after(&mut self, polls: u32) -> bool {
+        polls >= self.next_probe && self.gives_way()
+    }
+
+    #[cold]
+    fn gives_way(&mut self) -> bool {
+        self.next_probe = self.next_probe.saturating_add(POLLS_PER_PROBE);
+        let before = switches();
+        yield_now();
+        let is_crowded = switches() != before;
+        if is_crowded {
+            self.crowding.note_switch();
+            self.give_way();
+        }
+        is_crowded
+    }
+
+    /// Lets another thread run.
+    pub(crate) fn yield_now(&mut self) {
+        if self.adapts && self.switches.is_none() {
+            self.switches = Some(switches());
+        }
+        yield_now();
+    }
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        match self.switches {
+            Some(before) if switches() != before => self.crowding.note_switch(),
+            Some(_) => self.crowding.note_calm(),
+            None => {}
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn waits_until_calm(crowding: &Crowding) -> u32 {
+        let mut waits = 0;
+        while crowding.is_crowded() {
+            crowding.note_calm();
+            waits += 1;
+        }
+        waits
+    }
+
+    #[test]
+    fn polling_is_tried_again_ever_later_while_it_is_in_vain_and_soon_after_a_calm_time() {
+        let crowding = Crowding::new();
+        assert!(!crowding.is_crowded());
+        crowding.note_switch();
+        assert_eq!(waits_until_calm(&crowding), WAITS_MIN);
+        for doubled in [2, 4, 8] {
+            crowding.note_calm();
+            crowding.note_switch();
+            assert_eq!(waits_until_calm(&crowding), doubled * WAITS_MIN);
+        }
+        (0..8 * WAITS_MIN).for_each(|_| crowding.note_calm());
+        crowding.note_switch();
+        assert_eq!(waits_until_calm(&crowding), WAITS_MIN);
+        for _ in 0..40 {
+            crowding.note_switch();
+            waits_until_calm(&crowding);
+        }
+        crowding.note_switch();
+        assert_eq!(waits_until_calm(&crowding), WAITS_MAX);
+    }
+
+    #[test]
+    fn while_others_want_the_processor_each_switch_begins_the_time_anew() {
+        let crowding = Crowding::new();
+        crowding.note_switch();
+        (1..WAITS_MIN).for_each(|_| crowding.note_calm());
+        crowding.note_switch();
+        assert_eq!(waits_until_calm(&crowding), WAITS_MIN);
+    }
+
+    #[test]
+    fn a_wait_of_a_crowded_worker_does_not_poll_unless_its_policy_is_fixed() {
+        let crowding = Crowding::new();
+        let policy = WaitPolicy::SLEEP.spin(20_000).yields(2_000);
+        let waits = |policy: &WaitPolicy| {
+            let patience = Patience::new(policy, &crowding);
+            (patience.spin, patience.yields)
+        };
+        assert_eq!(waits(&policy), (20_000, 2_000));
+        crowding.note_switch();
+        assert_eq!(waits(&policy), (0, YIELDS_CROWDED));
+        assert_eq!(waits(&policy.adapts(false)), (20_000, 2_000));
+        assert_eq!(waits(&policy.yields(3)), (0, 3));
+    }
+}
