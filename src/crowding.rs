@@ -1,9 +1,9 @@
 //! Whether other threads want the processors on which the blocking calls of a worker poll.
 //!
 //! A call that polls while the thread that it waits for is queued behind it, on the same processor,
-//! waits until the scheduler takes the processor away: milliseconds for each message. A yield tells:
-//! the kernel counts it as a switch if another thread ran meanwhile (`ru_nivcsw` of getrusage(2)).
-//! No time is measured, so nothing here depends on the processor.
+//! waits until the scheduler takes the processor away: milliseconds for each message. A yield
+//! tells: the kernel counts it as a switch if another thread ran meanwhile (`ru_nivcsw` of
+//! getrusage(2)). No time is measured, so nothing here depends on the processor.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -73,7 +73,7 @@ impl Crowding {
 }
 
 /// The polls and yields of one wait.
-pub(crate) struct Patience<'a> {
+pub(crate) struct WaitPlan<'a> {
     crowding: &'a Crowding,
     adapts: bool,
     /// Polls before the yields.
@@ -85,17 +85,17 @@ pub(crate) struct Patience<'a> {
     switches: Option<u64>,
 }
 
-impl<'a> Patience<'a> {
+impl<'a> WaitPlan<'a> {
     pub(crate) fn new(policy: &WaitPolicy, crowding: &'a Crowding) -> Self {
         let WaitPolicy { spin, yields, adapts, .. } = *policy;
         // A wait that polls less than that loses less than a test costs.
         let adapts = adapts && spin > POLLS_BEFORE_PROBE;
         let next_probe = if adapts { POLLS_BEFORE_PROBE } else { u32::MAX };
-        let mut patience = Patience { crowding, adapts, spin, yields, next_probe, switches: None };
+        let mut plan = WaitPlan { crowding, adapts, spin, yields, next_probe, switches: None };
         if adapts && crowding.is_crowded() {
-            patience.give_way();
+            plan.give_way();
         }
-        patience
+        plan
     }
 
     fn give_way(&mut self) {
@@ -132,7 +132,7 @@ impl<'a> Patience<'a> {
     }
 }
 
-impl Drop for Patience<'_> {
+impl Drop for WaitPlan<'_> {
     fn drop(&mut self) {
         match self.switches {
             Some(before) if switches() != before => self.crowding.note_switch(),
@@ -191,8 +191,8 @@ mod tests {
         let crowding = Crowding::new();
         let policy = WaitPolicy::SLEEP.spin(20_000).yields(2_000);
         let waits = |policy: &WaitPolicy| {
-            let patience = Patience::new(policy, &crowding);
-            (patience.spin, patience.yields)
+            let plan = WaitPlan::new(policy, &crowding);
+            (plan.spin, plan.yields)
         };
         assert_eq!(waits(&policy), (20_000, 2_000));
         crowding.note_switch();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
-use crate::crowding::Patience;
+use crate::crowding::WaitPlan;
 use crate::interrupt::{Blocked, Interrupter};
 use crate::sync::thread::yield_now;
 use crate::sync::{EventFd, sleep_until_readable, thread_local};
@@ -197,7 +197,7 @@ fn poll_for_a_while<A: Access, R>(
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
     let fixed = access.fixed();
-    let mut patience = Patience::new(&fixed.wait, &fixed.crowding);
+    let mut plan = WaitPlan::new(&fixed.wait, &fixed.crowding);
     let mut polls = 0u32;
     loop {
         match access.try_with(&mut *look) {
@@ -205,17 +205,17 @@ fn poll_for_a_while<A: Access, R>(
             Some((0, None)) | None => polls = polls.saturating_add(1),
             Some(_) => polls = 0,
         }
-        if (polls > patience.spin || polls.is_multiple_of(POLLS_PER_CLOCK)) && is_over() {
+        if (polls > plan.spin || polls.is_multiple_of(POLLS_PER_CLOCK)) && is_over() {
             return None;
         }
-        if polls <= patience.spin && polls < u32::MAX {
-            if patience.gives_way_after(polls) {
+        if polls <= plan.spin && polls < u32::MAX {
+            if plan.gives_way_after(polls) {
                 polls = 0;
             } else if polls > POLLS_WITHOUT_PAUSE {
                 spin_loop();
             }
-        } else if polls.saturating_sub(patience.spin) <= patience.yields && polls < u32::MAX {
-            patience.yield_now();
+        } else if polls.saturating_sub(plan.spin) <= plan.yields && polls < u32::MAX {
+            plan.yield_now();
         } else {
             return None;
         }

@@ -22,7 +22,7 @@ use crate::worker::WorkerOf;
 pub struct Scope<'scope, 'env: 'scope, A: Access = Local> {
     worker: &'env WorkerOf<A>,
     /// Operations that hold a borrowed slice, or did.
-    begun: RefCell<Begun>,
+    begun: RefCell<ScopedOperations>,
     // Invariant in both, as `std::thread::Scope` is: neither lifetime may be shortened.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -30,12 +30,12 @@ pub struct Scope<'scope, 'env: 'scope, A: Access = Local> {
 
 /// The operations of a scope. Most scopes have one, which needs no memory of its own.
 #[derive(Default)]
-struct Begun {
+struct ScopedOperations {
     first: Option<RequestId>,
     others: Vec<RequestId>,
 }
 
-impl Begun {
+impl ScopedOperations {
     fn add(&mut self, request: RequestId) {
         if self.first.is_none() {
             self.first = Some(request);
@@ -161,7 +161,7 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
         // ends with this call: the process has to end.
         let guard = AbortOnUnwind;
         let access = &self.worker.access;
-        let Begun { first, others } = self.begun.take();
+        let ScopedOperations { first, others } = self.begun.take();
         for request in first.into_iter().chain(others) {
             let is_over = access.with(|state| {
                 let is_over = !state.engine.requests().exists(request);

@@ -61,7 +61,8 @@ tagmatch_device::settings! {
         /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. With a peer
         /// whose setting is smaller, both rings have that size. Only what is used takes memory: a
         /// page for both directions while a pair sends few and short messages, two more where both
-        /// sides keep up with each other. Memory that was not used for one or two times
+        /// sides keep up with each other, and all of it while a busy writer finds that faster
+        /// ([`learns`](#structfield.learns)). Memory that was not used for one or two times
         /// `sweep_interval` is given back as both sides poll. Default: 256 KiB.
         pub ring_bytes: u32,
         /// Longest message that we receive, header included: 64 bytes to 128 less than half of
@@ -82,6 +83,12 @@ tagmatch_device::settings! {
         /// Into which buffers of this worker senders may copy a part of the long messages that it
         /// receives. Default: [`SenderWrites::OwnedBuffers`].
         pub sender_writes: SenderWrites,
+        /// Whether this worker learns, for each peer, which of two ways is faster: short or long
+        /// laps of the ring that it writes, and whether a sender copies a part of the messages that
+        /// this worker reads, for each class of lengths. Both ways are measured on messages that
+        /// pass, and the slower one is tried ever more rarely. `false`: laps are short, and senders
+        /// copy wherever they may. Default: `true`.
+        pub learns: bool,
         /// Whether processes of the same user may be allowed to read our memory, where Yama would
         /// allow it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it
         /// and under Yama's scope 1, reads are done by copying. Default: `true`.
@@ -129,6 +136,7 @@ impl Default for ShmConfig {
             read: ReadPolicy::Auto,
             sender_copies: true,
             sender_writes: SenderWrites::OwnedBuffers,
+            learns: true,
             allow_readers: true,
             connect_timeout: Duration::from_secs(10),
             peers_max: 4095,

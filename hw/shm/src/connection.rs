@@ -13,6 +13,7 @@ use super::nonce::OwnNonce;
 use super::peer_memory::PeerMemory;
 use super::processes::{PeerProcess, ProcessId};
 use super::ring::{Producer, PushError, Ring};
+use super::sharing::Sharing;
 
 /// An established connection. Its receiving end is in [`Inboxes`](super::inboxes::Inboxes).
 pub(crate) struct Connection {
@@ -46,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) offers: u16,
     /// Whether the last offer is under way.
     pub(crate) is_offering: bool,
+    /// Which reads from the peer are offered.
+    pub(crate) sharing: Sharing,
 }
 
 /// The parts of a connection that one to oneself lacks. When this is dropped, the connection ends.

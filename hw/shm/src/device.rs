@@ -23,6 +23,7 @@ use super::handshake::local::LocalEnd;
 use super::info::ShmInfo;
 use super::peers::PeerState;
 use super::ring::{Consumer, Piggyback, Producer, PushError, Ring};
+use super::sharing::Sharing;
 use super::watcher::Watched;
 
 /// The shared-memory device. See the [crate](crate) for how it works.
@@ -110,7 +111,7 @@ impl Shm {
             Consumer::new(ring.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
         let connection = Connection {
-            producer: Producer::new(ring.clone(), piggyback),
+            producer: Producer::new(ring.clone(), piggyback).learning(local.config.learns),
             message_max: local.config.message_max,
             is_fenced: false,
             doorbell: local.doorbell.clone(),
@@ -126,6 +127,7 @@ impl Shm {
             takes_offers: false,
             offers: 0,
             is_offering: false,
+            sharing: Sharing::new(false),
         };
         let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
         connections.events.push_back(Event::PeerUp { peer, limits: local.limits() });

@@ -71,6 +71,16 @@ impl DirectRead {
         }
     }
 
+    /// Whether the bytes are in memory of the peer that this worker has mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped_at.is_some()
+    }
+
+    /// Bytes that are read.
+    pub(crate) fn length(&self) -> usize {
+        self.pieces.length()
+    }
+
     pub(crate) fn remote(&self) -> RemoteSpan {
         self.remote
     }
@@ -132,7 +142,8 @@ impl DirectRead {
             && self.side.is_none()
             && self.error.is_none()
             && self.pieces.length() - self.done >= OFFERED_MIN
-            && self.may_be_written(allowed);
+            && self.may_be_written(allowed)
+            && connection.sharing.is_offered(self.pieces.length());
         let Some(front) = self.pieces.beginning_with(self.done).filter(|_| is_possible) else {
             return Ok(());
         };

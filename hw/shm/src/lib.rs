@@ -169,6 +169,7 @@ mod handshake;
 mod hints;
 mod inboxes;
 mod info;
+mod learned;
 mod lifelines;
 #[cfg(all(loom, test))]
 mod model;
@@ -183,6 +184,7 @@ mod processes;
 mod reads;
 mod ring;
 pub mod segment;
+mod sharing;
 mod sleep;
 mod streaming;
 mod sync;

@@ -17,6 +17,7 @@ use super::doorbell::{self, Doorbell, DoorbellBit};
 use super::generation;
 use super::inboxes::Inboxes;
 use super::ring::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
+use super::sharing::Sharing;
 use super::sync::{AtomicU64, set_barriers};
 
 const MESSAGE_MAX: u32 = 1920;
@@ -80,6 +81,7 @@ fn connection(ring: &Ring, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> Connec
         takes_offers: false,
         offers: 0,
         is_offering: false,
+        sharing: Sharing::new(false),
     }
 }
 

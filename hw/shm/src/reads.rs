@@ -1,6 +1,7 @@
 //! Reads of peers' memory: from a mapping, directly by the kernel, or copied through the rings.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use tagmatch_device::{
     Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMessage, ReadMode, ReadRequest,
@@ -132,7 +133,11 @@ impl Reads {
                     Ok(ReadProgress::Ended(self.read_own(&mut read)))
                 }
                 Some(PeerState::Up(connection)) => {
-                    read.step(connection, self.sender_writes, &mut budget)
+                    let progress = read.step(connection, self.sender_writes, &mut budget);
+                    if let (Ok(ReadProgress::Ended(_)), false) = (&progress, read.is_mapped()) {
+                        connection.sharing.ended(read.length(), Instant::now);
+                    }
+                    progress
                 }
                 // This worker has disconnected, and the sender may be writing.
                 Some(PeerState::Down) => Ok(ReadProgress::Waiting),

@@ -27,6 +27,7 @@ use crate::peer_memory::PeerMemory;
 use crate::peers::{HelloOffer, PeerState};
 use crate::processes::{OwnUsersProcess, PeerProcess, ProcessId};
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, Ring};
+use crate::sharing::Sharing;
 use crate::streaming;
 
 /// Reads of a nonce that are timed. The shortest one counts, since others may be interrupted.
@@ -285,7 +286,7 @@ pub(super) fn establish(
     let limits =
         Limits { message_max: hello.message_max as usize, fragmented_max: hello.fragmented_max };
     let connection = Connection {
-        producer: Producer::new(outbound, piggyback),
+        producer: Producer::new(outbound, piggyback).learning(local.config.learns),
         message_max: hello.message_max,
         is_fenced: !(local.hears_barriers && hello.makes_barriers),
         doorbell: hello.doorbell,
@@ -301,6 +302,7 @@ pub(super) fn establish(
         takes_offers: hello.takes_offers,
         offers: 0,
         is_offering: false,
+        sharing: Sharing::new(local.config.learns),
     };
     connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
     connections.events.push_back(Event::PeerUp { peer, limits });

@@ -127,6 +127,11 @@ pub(super) fn is_before(one: u32, other: u32) -> bool {
     one.wrapping_sub(other) >= 1 << 31
 }
 
+/// The later one of two positions.
+pub(super) fn later(one: u32, other: u32) -> u32 {
+    if is_before(one, other) { other } else { one }
+}
+
 /// How many lines a message takes of which `outside` bytes don't fit into its slot.
 #[inline(always)]
 pub(crate) fn lines_of(outside: u32) -> u32 {

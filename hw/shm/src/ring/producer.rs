@@ -3,12 +3,13 @@
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::Instant;
 
+use tagmatch_device::Outgoing;
 use tagmatch_device::copy::copy_small;
-use tagmatch_device::{CopyPath, Outgoing};
 
-use super::geometry::{Geometry, is_before, lines_of};
-use super::lap::Lap;
+use super::geometry::{Geometry, is_before, later, lines_of};
+use super::lap::{Lap, LapChoice};
 use super::memory::Ring;
 use super::piggyback::Piggyback;
 use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
@@ -54,6 +55,8 @@ pub(crate) struct Producer {
     /// How far the reader has read, as it had published when that was last looked at.
     published: u32,
     lap: Lap,
+    /// `None`: laps of the long lines always end early.
+    lap_choice: Option<Box<LapChoice>>,
     /// The slots before this position are marked in the lap.
     marked: u32,
     /// The value of `consumed` when a message of the engine was last refused.
@@ -101,6 +104,7 @@ impl Producer {
             heard: start,
             published: start,
             lap,
+            lap_choice: None,
             marked: start,
             refused_at: start,
             polls_at_run: 0,
@@ -109,6 +113,12 @@ impl Producer {
             rested_at: start,
             writing: Writing::new(streaming::is_faster_here(), TIMED_MAX),
         }
+    }
+
+    /// Learns whether laps of the long lines are to end early.
+    pub(crate) fn learning(mut self, learns: bool) -> Self {
+        self.lap_choice = learns.then(|| Box::new(LapChoice::new(self.ring.long_geometry())));
+        self
     }
 
     /// The ring that this end writes.
@@ -123,6 +133,11 @@ impl Producer {
     #[cfg(all(test, not(loom)))]
     pub(super) fn is_in_short_lines(&self) -> bool {
         self.ring.is_short()
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn set_ends_early(&mut self, ends_early: bool) {
+        self.lap.set_ends_early(self.ring.geometry(), ends_early);
     }
 
     /// Writes one message of the engine: `first`, then `second`. The caller has checked that it is
@@ -225,6 +240,7 @@ impl Producer {
         polls: Option<&u32>,
     ) -> Result<SlotPlace, PushError> {
         self.look_at_heard()?;
+        self.choose_laps();
         let mut known = self.known_place(lines, way);
         if self.ring.is_short() && self.outgrows_short_lines(lines, known, polls) {
             self.load_published()?;
@@ -243,6 +259,17 @@ impl Producer {
             self.unlooked = place.next.wrapping_add(free.min(until_end));
         }
         Ok(place)
+    }
+
+    /// Goes on with longer or shorter laps, if they have turned out to be faster.
+    fn choose_laps(&mut self) {
+        let geometry = self.ring.geometry();
+        let Some(choice) = self.lap_choice.as_mut().filter(|_| !self.ring.is_short()) else {
+            return;
+        };
+        if let Some(ends_early) = choice.at(geometry.line(self.produced), Instant::now) {
+            self.lap.set_ends_early(geometry, ends_early);
+        }
     }
 
     /// Loads what the reader's last message has said, and checks it.
@@ -284,6 +311,9 @@ impl Producer {
         self.lap = Lap::first(self.ring.geometry(), next);
         (self.produced, self.unlooked, self.unchecked, self.marked) = (next, next, next, next);
         self.changed_at = Some(next);
+        if let Some(choice) = self.lap_choice.as_mut().filter(|_| !self.ring.is_short()) {
+            choice.follow(self.ring.geometry(), &mut self.lap);
+        }
         true
     }
 
@@ -413,6 +443,9 @@ impl Producer {
             let geometry = self.ring.geometry();
             let filled = geometry.line(self.produced) + place.lines;
             self.lap.end(geometry, filled, place.next);
+            if let Some(choice) = &mut self.lap_choice {
+                choice.ended(filled);
+            }
             // The reader has read the first line of the lap.
             self.changed_at = None;
         }
@@ -544,27 +577,6 @@ impl Producer {
         self.load_published()?;
         Ok(self.consumed != self.refused_at)
     }
-}
-
-impl CopyPath for Producer {
-    type Error = PushError;
-
-    fn has_half_free(&mut self) -> Result<bool, PushError> {
-        Producer::has_half_free(self)
-    }
-
-    fn part_max(&self) -> usize {
-        self.long_geometry().fragment_max() as usize
-    }
-
-    fn send(&mut self, header: &[u8], part: &[u8]) -> Result<(), PushError> {
-        self.push_internal(header, part)
-    }
-}
-
-/// The later one of two positions.
-fn later(one: u32, other: u32) -> u32 {
-    if is_before(one, other) { other } else { one }
 }
 
 /// Checks what a reader claims to have read: it lies between what it has claimed before and what

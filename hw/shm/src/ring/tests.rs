@@ -88,11 +88,17 @@ fn pop_watched(consumer: &mut Consumer, watch: &mut Watch) -> Option<Popped> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Push { header: usize, payload: usize, immediate: Option<u32> },
+    Push {
+        header: usize,
+        payload: usize,
+        immediate: Option<u32>,
+    },
     Pop,
     Publish,
     Reply,
     Rest,
+    /// Laps end early, or not, from now on.
+    EndEarly(bool),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -106,6 +112,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             1 => Just(Step::Publish),
             2 => Just(Step::Reply),
             1 => Just(Step::Rest),
+            1 => any::<bool>().prop_map(Step::EndEarly),
         ],
         1..300,
     )
@@ -160,6 +167,7 @@ proptest! {
                 Step::Rest => {
                     ends.producer.rest().unwrap();
                 }
+                Step::EndEarly(ends_early) => ends.producer.set_ends_early(ends_early),
             }
         }
         while let Some(expected) = oracle.pop_front() {
