@@ -359,7 +359,7 @@ impl SharedOperation {
         match self.coll {
             Coll::Broadcast if self.own != self.root => {
                 let piece = self.piece(0, all);
-                segment.read(self.root, stamp, is_long, 0, &mut self.memory[piece]);
+                segment.contents(self.root, stamp, is_long).read(0, &mut self.memory[piece]);
             }
             Coll::Reduce | Coll::Allreduce if self.combines_slice() => {
                 let piece = self.piece(0, all);
@@ -371,7 +371,7 @@ impl SharedOperation {
                 let piece = self.piece(0, all);
                 for member in self.others() {
                     let slice = self.slice(&piece, member);
-                    segment.read(member, stamp, is_long, 0, &mut self.memory[slice]);
+                    segment.contents(member, stamp, is_long).read(0, &mut self.memory[slice]);
                 }
             }
             Coll::Reduce | Coll::Allreduce => {
@@ -380,7 +380,7 @@ impl SharedOperation {
             Coll::Allgather => {
                 for member in self.others() {
                     let piece = self.piece(all * member as usize, all);
-                    segment.read(member, stamp, is_long, 0, &mut self.memory[piece]);
+                    segment.contents(member, stamp, is_long).read(0, &mut self.memory[piece]);
                 }
             }
             Coll::Alltoall => {
@@ -389,7 +389,7 @@ impl SharedOperation {
                 // The others' blocks take the places of this member's, which are published by now.
                 for member in self.others() {
                     let piece = self.piece(block * member as usize, block);
-                    segment.read(member, stamp, is_long, at, &mut self.memory[piece]);
+                    segment.contents(member, stamp, is_long).read(at, &mut self.memory[piece]);
                 }
             }
             _ => {}
@@ -428,16 +428,16 @@ impl SharedOperation {
             let from = at - place.start + offset;
             let last = self.members - 1;
             if self.own < last {
-                segment.read(last, stamp, is_long, from, combined);
+                segment.contents(last, stamp, is_long).read(from, combined);
                 for member in (self.own + 1..last).rev() {
-                    segment.read(member, stamp, is_long, from, read);
+                    segment.contents(member, stamp, is_long).read(from, read);
                     op.apply(read, combined);
                 }
                 op.apply(own, combined);
                 own.copy_from_slice(combined);
             }
             for member in (0..self.own).rev() {
-                segment.read(member, stamp, is_long, from, read);
+                segment.contents(member, stamp, is_long).read(from, read);
                 op.apply(read, own);
             }
             at += length;

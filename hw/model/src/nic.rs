@@ -282,25 +282,16 @@ impl Nic {
             OperationKind::Sync => WcOpcode::TmSync,
         };
         if operation.signalled {
-            self.answer(opcode, status, &operation, handle, number);
+            let answer = Completion::new(operation.wr_id, opcode);
+            self.answer(Completion { status, handle, ..answer }, number);
         }
     }
 
-    fn answer(
-        &mut self,
-        opcode: WcOpcode,
-        status: WcStatus,
-        operation: &Operation,
-        handle: Option<Handle>,
-        number: u64,
-    ) {
+    fn answer(&mut self, mut completion: Completion, number: u64) {
         // mlx5 compares with the count of the last add, on adds and deletes only.
-        let flags = match opcode {
-            WcOpcode::TmSync => WcFlags::NONE,
-            _ => self.sync_request(self.list.distance() != 0),
-        };
-        let answer = Completion::new(operation.wr_id, opcode);
-        let completion = Completion { status, flags, handle, ..answer };
+        if completion.opcode != WcOpcode::TmSync {
+            completion.flags = self.sync_request(self.list.distance() != 0);
+        }
         let due = self.due_after(self.knobs.answer);
         self.queues.push_answer(due, completion, number);
     }

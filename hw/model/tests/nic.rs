@@ -265,22 +265,22 @@ fn a_slot_is_free_after_its_last_completion() {
     let mut host = Host::new(&config);
     let full = Err(PostError::ListFull);
     let first = host.add(1, 1, 0);
-    assert_eq!(host.try_add(2, 1, 1, 64, 0), full);
+    assert_eq!(host.try_add(2, 1, 1, 0), full);
     assert_eq!(PostError::ListFull.errno(), libc::ENOMEM);
     // Neither the match alone nor the add alone frees the slot.
     host.eager(1, 1, b"");
-    assert_eq!(host.try_add(2, 1, 1, 64, 0), full);
+    assert_eq!(host.try_add(2, 1, 1, 0), full);
     assert_eq!(host.nic.poll().unwrap().opcode, WcOpcode::TmAdd);
-    assert_eq!(host.try_add(2, 1, 1, 64, 0), full);
+    assert_eq!(host.try_add(2, 1, 1, 0), full);
     assert_eq!(host.nic.poll().unwrap().opcode, WcOpcode::TmRecv);
-    let second = host.try_add(2, 1, u64::MAX, 64, 0).unwrap();
+    let second = host.try_add(2, 1, u64::MAX, 0).unwrap();
     assert_eq!((first.slot(), second.slot()), (0, 0));
     assert_ne!(first, second);
     // An unsignalled delete: the slot is free once the add has completed.
     host.delete(second, false, 0).unwrap();
-    assert_eq!(host.try_add(3, 1, 1, 64, 0), full);
+    assert_eq!(host.try_add(3, 1, 1, 0), full);
     host.completions();
-    host.try_add(3, 1, 1, 64, 0).unwrap();
+    host.try_add(3, 1, 1, 0).unwrap();
     host.assert_no_faults();
 }
 
@@ -426,7 +426,8 @@ fn malformed_messages_end_their_queue_pair() {
 #[test]
 fn buffers_too_short_are_faults() {
     let mut host = with(Knobs::default());
-    let handle = host.try_add(1, 1, u64::MAX, 64, 0).unwrap();
+    host.room = 64;
+    let handle = host.try_add(1, 1, u64::MAX, 0).unwrap();
     assert_eq!(host.eager(4, 1, &[0; 65]), Verdict::Dropped);
     let seen = received(host.completions());
     assert_eq!(seen[1].status, WcStatus::FlushError);
@@ -473,7 +474,7 @@ fn sync_requests_may_be_spurious_or_missing() {
 #[test]
 fn a_tag_with_bits_outside_its_mask_is_a_fault() {
     let mut host = with(Knobs::default());
-    let handle = host.try_add(1, 3, 1, 64, 0).unwrap();
+    let handle = host.try_add(1, 3, 1, 0).unwrap();
     assert!(matches!(host.eager(1, 3, b""), Verdict::Ordinary { .. }));
     assert_eq!(host.nic.faults(), [Fault::TagOutsideMask(handle)]);
 }

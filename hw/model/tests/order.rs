@@ -147,7 +147,7 @@ impl Reference {
     fn add(&mut self, tag: u64, mask: u64, count: u16) {
         self.next += 1;
         let wr_id = self.next;
-        match self.host.try_add(wr_id, tag, mask, 1024, count) {
+        match self.host.try_add(wr_id, tag, mask, count) {
             Ok(handle) => {
                 self.tell(count);
                 let is_active = self.told == self.counted;
@@ -379,7 +379,7 @@ impl Driver {
             Place::Nic(_, carried, None) => carried == count,
             _ => false,
         });
-        let added = may_go_in.then(|| self.host.try_add(id, tag, u64::MAX, 64, count));
+        let added = may_go_in.then(|| self.host.try_add(id, tag, u64::MAX, count));
         let place = match added {
             Some(Ok(handle)) => Place::Nic(handle, count, None),
             _ => Place::Software,

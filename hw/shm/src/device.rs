@@ -18,8 +18,8 @@ use super::connection::Connection;
 use super::connections::Connections;
 use super::doorbell;
 use super::handshake::accept::Acceptor;
-use super::handshake::connect;
 use super::handshake::local::LocalEnd;
+use super::handshake::step::HandshakeStep;
 use super::info::ShmInfo;
 use super::peers::PeerState;
 use super::ring::{Consumer, Piggyback, Producer, PushError, Ring};
@@ -174,7 +174,8 @@ impl Device for Shm {
     }
 
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
-        connect::start(&self.local, &mut self.connections, address)
+        let Shm { local, connections, .. } = self;
+        HandshakeStep { local, connections, now: Instant::now() }.start(address)
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {

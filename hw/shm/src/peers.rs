@@ -4,12 +4,11 @@ use std::time::Instant;
 
 use tagmatch_device::{DownReason, PeerTable, Shortage};
 use tagmatch_os::memory::Mapping;
-use tagmatch_os::peer_socket::PeerSocket;
 
 use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::nonce::OwnNonce;
-use super::processes::OwnUsersProcess;
+use super::processes::OwnUsersSocket;
 
 /// The state of a peer. It moves down this list and never back.
 ///
@@ -50,8 +49,7 @@ pub(crate) struct Connecting {
 /// A socket on which a hello was sent, and what the hello offers.
 pub(crate) struct Attempt {
     pub(crate) begun: Instant,
-    pub(crate) socket: PeerSocket,
-    pub(crate) process: OwnUsersProcess,
+    pub(crate) socket: OwnUsersSocket,
     /// The memory of the pair, with room for rings of this worker's geometry.
     pub(crate) memory: Mapping,
     pub(crate) offer: HelloOffer,

@@ -4,10 +4,8 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{DownReason, Event, Incoming, PeerId};
 
-use super::connections::Connections;
 use super::device::Shm;
-use super::handshake::connect;
-use super::handshake::local::LocalEnd;
+use super::handshake::step::HandshakeStep;
 use super::peers::PeerState;
 use super::ring::consumer::Taken;
 use super::watcher::Watched;
@@ -136,37 +134,37 @@ impl Shm {
     /// Asks the kernel for ready descriptors, and does what is due by the clock.
     pub(crate) fn look(&mut self, now: Instant) {
         self.last_look = now;
-        let local = &self.local;
-        let connections = &mut self.connections;
-        for ready in connections.watcher.ready() {
+        let mut step =
+            HandshakeStep { local: &self.local, connections: &mut self.connections, now };
+        for ready in step.connections.watcher.ready() {
             match ready {
-                Watched::Listener => self.acceptor.accept(local, connections, now),
+                Watched::Listener => self.acceptor.accept(&mut step),
                 // What is due by the clock follows.
-                Watched::Timer => connections.watcher.clear_timer(),
-                Watched::Pending(id) => self.acceptor.receive_hello(local, connections, id, now),
-                Watched::Socket(peer) | Watched::Process(peer) => {
-                    look_at_peer(local, connections, peer, now);
-                }
+                Watched::Timer => step.connections.watcher.clear_timer(),
+                Watched::Pending(id) => self.acceptor.receive_hello(&mut step, id),
+                Watched::Socket(peer) | Watched::Process(peer) => look_at_peer(&mut step, peer),
                 Watched::OwnEventFd => self.eventfd.clear(),
-                Watched::Waker => local.waker.clear(),
-                Watched::Reports => connections.take_reports(),
+                Watched::Waker => step.local.waker.clear(),
+                Watched::Reports => step.connections.take_reports(),
             }
         }
-        if now.duration_since(self.last_sweep) >= local.config.sweep_interval {
+        if now.duration_since(self.last_sweep) >= step.local.config.sweep_interval {
             self.last_sweep = now;
-            connections.inboxes.sweep_all();
-            connections.rest();
+            step.connections.inboxes.sweep_all();
+            step.connections.rest();
         }
-        self.acceptor.keep_time(&connections.watcher, now);
-        self.has_retries = connect::keep_time(local, connections, now);
+        self.acceptor.keep_time(&step.connections.watcher, now);
+        self.has_retries = step.keep_time();
+        let connections = &mut self.connections;
         connections.lifelines.watch_new(&connections.watcher);
     }
 }
 
 /// The socket of a peer is readable, or its process has ended: the answer to a hello, or the end.
-fn look_at_peer(local: &LocalEnd, connections: &mut Connections, peer: PeerId, now: Instant) {
+fn look_at_peer(step: &mut HandshakeStep<'_>, peer: PeerId) {
+    let connections = &mut *step.connections;
     match connections.peers.state(peer) {
-        Some(PeerState::Connecting(_)) => connect::receive_answer(local, connections, peer, now),
+        Some(PeerState::Connecting(_)) => step.receive_answer(peer),
         Some(PeerState::Up(connection)) => {
             let other_end = connection.other_end.as_ref();
             if let Some(reason) = other_end.and_then(|other| other.lifeline.end_here()) {

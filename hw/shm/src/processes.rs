@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::process::{self, NONCE_BYTES, Pid};
 use tagmatch_os::socket::{self, Credentials};
 
@@ -39,23 +40,28 @@ impl PeerProcess {
     }
 }
 
-/// The process at the other end of a socket. It is of this process' user.
-#[derive(Clone, Copy)]
-pub(crate) struct OwnUsersProcess(Credentials);
+/// A socket whose other end was made by a process of this process' user.
+pub(crate) struct OwnUsersSocket {
+    pub(crate) socket: PeerSocket,
+    pub(crate) sender: Credentials,
+}
 
-impl OwnUsersProcess {
+impl OwnUsersSocket {
     /// Asks the kernel who made the other end.
     ///
     /// # Errors
     /// `EPERM`: a process of another user.
-    pub(crate) fn at(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let credentials = socket::credentials(socket)?;
-        let is_own = process::is_own_user(credentials.uid);
-        is_own.then_some(Self(credentials)).ok_or(io::Error::from_raw_os_error(libc::EPERM))
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = PeerSocket::new(socket);
+        let sender = socket::credentials(socket.as_fd())?;
+        let is_own = process::is_own_user(sender.uid);
+        is_own.then_some(Self { socket, sender }).ok_or(io::Error::from_raw_os_error(libc::EPERM))
     }
+}
 
-    pub(crate) fn credentials(self) -> Credentials {
-        self.0
+impl AsFd for OwnUsersSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -33,21 +33,22 @@ impl Tcp {
 
     /// See [`Device::read`](tagmatch_device::Device::read).
     pub(crate) fn start_read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
-        let ReadRequest { peer, remote, mut into, token } = request;
-        let length = usize::try_from(remote.length).ok();
-        let Some(length) = length.filter(|length| *length <= into.len()) else {
-            return Err((into, ReadError::BadSpan));
+        let length = usize::try_from(request.remote.length).ok();
+        let Some(length) = length.filter(|length| *length <= request.into.len()) else {
+            return Err((request.into, ReadError::BadSpan));
         };
-        if !into.is_writable() {
-            return Err((into, ReadError::Failed { errno: libc::EINVAL }));
+        if !request.into.is_writable() {
+            return Err((request.into, ReadError::Failed { errno: libc::EINVAL }));
         }
+        let peer = request.peer;
         match self.peers.state_mut(peer) {
             Some(PeerState::Up(connection)) => {
-                connection.reads.start(&mut connection.out, remote, length, into, token);
+                connection.reads.start(&mut connection.out, request, length);
                 self.push(peer);
                 Ok(())
             }
             Some(PeerState::Oneself) => {
+                let ReadRequest { remote, mut into, token, .. } = request;
                 let result = match (self.exposures.readable_by(peer).bytes(remote), into.room()) {
                     (Some(bytes), Some(room)) => {
                         room.fill(bytes);
@@ -59,9 +60,9 @@ impl Tcp {
                 Ok(())
             }
             Some(PeerState::Connecting(_)) => {
-                Err((into, ReadError::Failed { errno: libc::ENOTCONN }))
+                Err((request.into, ReadError::Failed { errno: libc::ENOTCONN }))
             }
-            Some(PeerState::Down { .. }) | None => Err((into, ReadError::PeerDown)),
+            Some(PeerState::Down { .. }) | None => Err((request.into, ReadError::PeerDown)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Everything that a peer or a stranger can send, for fuzzing. Not a part of the public API.
 
-use tagmatch_device::{Address, Buffer, RemoteSpan};
+use tagmatch_device::{Address, Buffer, PeerId, ReadRequest, RemoteSpan};
 
 use super::address::TcpAddress;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span, parse_span};
@@ -46,7 +46,9 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
     let mut out = SendHalf::default();
     for (token, length) in (0..).zip(LENGTHS) {
         let remote = RemoteSpan { address: 4096, length: length as u64, key: 1 };
-        reads.start(&mut out, remote, length, Buffer::zeroed(length), token);
+        let into = Buffer::zeroed(length);
+        let request = ReadRequest { peer: PeerId(1), remote, into, token };
+        reads.start(&mut out, request, length);
     }
     while let Some((header, rest)) = data.split_first_chunk::<HEADER_BYTES>() {
         let frame = Frame::parse(header, MESSAGE_MAX)?;

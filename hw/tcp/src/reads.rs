@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::{Buffer, ReadError, RemoteSpan, Room};
+use tagmatch_device::{Buffer, ReadError, ReadRequest, Room};
 
 use super::send_half::{REQUESTS_MAX, SendHalf};
 
@@ -13,9 +13,7 @@ pub(crate) type EndedRead = (u64, Buffer, Result<(), ReadError>);
 /// A read of this worker.
 struct OwnRead {
     id: u32,
-    remote: RemoteSpan,
-    into: Buffer,
-    token: u64,
+    request: ReadRequest,
     length: usize,
     received: usize,
 }
@@ -34,17 +32,10 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Begins a read. The caller has checked that the bytes fit into the buffer.
-    pub(crate) fn start(
-        &mut self,
-        out: &mut SendHalf,
-        remote: RemoteSpan,
-        length: usize,
-        into: Buffer,
-        token: u64,
-    ) {
+    pub(crate) fn start(&mut self, out: &mut SendHalf, request: ReadRequest, length: usize) {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        self.waiting.push_back(OwnRead { id, remote, into, token, length, received: 0 });
+        self.waiting.push_back(OwnRead { id, request, length, received: 0 });
         self.request(out);
     }
 
@@ -52,7 +43,7 @@ impl Reads {
         while self.requested.len() < REQUESTS_MAX
             && let Some(read) = self.waiting.pop_front()
         {
-            out.request(read.id, read.remote);
+            out.request(read.id, read.request.remote);
             self.requested.push(read);
         }
     }
@@ -84,7 +75,7 @@ impl Reads {
     pub(crate) fn room(&mut self) -> Option<Room<'_>> {
         let (id, left) = self.landing?;
         let read = self.requested.iter_mut().find(|read| read.id == id)?;
-        read.into.room()?.part(read.received..read.received + left)
+        read.request.into.room()?.part(read.received..read.received + left)
     }
 
     /// Notes that bytes were received into [`Reads::room`].
@@ -114,7 +105,7 @@ impl Reads {
         let read = self.requested.swap_remove(at);
         self.request(out);
         let result = if is_good { Ok(()) } else { Err(ReadError::BadSpan) };
-        Ok((read.token, read.into, result))
+        Ok((read.request.token, read.request.into, result))
     }
 
     fn find(&mut self, id: u32) -> Result<&mut OwnRead, &'static str> {
@@ -126,7 +117,7 @@ impl Reads {
         self.landing = None;
         let requested = std::mem::take(&mut self.requested).into_iter();
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        requested.chain(waiting).map(|read| (read.token, read.into))
+        requested.chain(waiting).map(|read| (read.request.token, read.request.into))
     }
 }
 
@@ -134,6 +125,8 @@ const UNKNOWN: &str = "bytes of a read that was not requested";
 
 #[cfg(test)]
 mod tests {
+    use tagmatch_device::{PeerId, RemoteSpan};
+
     use super::*;
 
     fn reads(count: u64, length: usize) -> (Reads, SendHalf) {
@@ -141,7 +134,9 @@ mod tests {
         let mut out = SendHalf::default();
         let remote = RemoteSpan { address: 1, key: 2, length: length as u64 };
         for token in 0..count {
-            reads.start(&mut out, remote, length, Buffer::zeroed(length), token);
+            let into = Buffer::zeroed(length);
+            let request = ReadRequest { peer: PeerId(1), remote, into, token };
+            reads.start(&mut out, request, length);
         }
         (reads, out)
     }

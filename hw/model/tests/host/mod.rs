@@ -24,6 +24,8 @@ pub struct Host {
     /// Queue pairs that failed.
     pub broken: Vec<QueuePair>,
     pub reads_fail: bool,
+    /// Bytes in the buffer of the next entry.
+    pub room: usize,
 }
 
 pub fn with(knobs: Knobs) -> Host {
@@ -41,6 +43,7 @@ impl Host {
             fins: Vec::new(),
             broken: Vec::new(),
             reads_fail: false,
+            room: 1024,
         };
         for wr_id in 0..66 {
             host.nic.post_receive(wr_id, ORDINARY_BYTES as u64);
@@ -48,20 +51,20 @@ impl Host {
         host
     }
 
-    pub fn try_add(&mut self, wr_id: u64, tag: u64, mask: u64, room: usize, count: u16) -> Added {
-        let length = room as u64;
+    pub fn try_add(&mut self, wr_id: u64, tag: u64, mask: u64, count: u16) -> Added {
+        let length = self.room as u64;
         let kind = OperationKind::Add { recv_wr_id: wr_id, tag, mask, elements: 1, length };
         let operation =
             Operation { wr_id: wr_id + 1000, signalled: true, unexpected_count: Some(count), kind };
         let handle = self.nic.post(operation)?.unwrap();
-        self.entries.insert(wr_id, vec![0; room]);
+        self.entries.insert(wr_id, vec![0; self.room]);
         self.handles.insert(handle, wr_id);
         Ok(handle)
     }
 
-    /// Adds an entry for exactly this tag, with a buffer of 1024 bytes.
+    /// Adds an entry for exactly this tag.
     pub fn add(&mut self, wr_id: u64, tag: u64, count: u16) -> Handle {
-        self.try_add(wr_id, tag, u64::MAX, 1024, count).unwrap()
+        self.try_add(wr_id, tag, u64::MAX, count).unwrap()
     }
 
     pub fn delete(&mut self, handle: Handle, signalled: bool, count: u16) -> Result<(), PostError> {

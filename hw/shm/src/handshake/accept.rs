@@ -8,16 +8,15 @@ use tagmatch_device::{
     Address, DeviceError, DownReason, Event, InCall, OrBug, PeerId, Shortage, WaitingPeers,
 };
 use tagmatch_os::background_close;
-use tagmatch_os::peer_socket::{Listener, PeerSocket};
+use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::socket::{self, Packet};
 
-use super::establish::{HelloKind, PairMemory, VerifiedHello, establish, shortage_of, verify};
+use super::establish::{Accepted, HelloKind, PairMemory, shortage_of, verify};
 use super::local::LocalEnd;
-use crate::connections::Connections;
+use super::step::HandshakeStep;
 use crate::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
-use crate::peers::{HelloOffer, PeerState};
-use crate::processes::OwnUsersProcess;
-use crate::ring::Geometry;
+use crate::peers::PeerState;
+use crate::processes::OwnUsersSocket;
 use crate::watcher::{Watched, Watcher};
 
 /// How long the listener is not watched when a connection can't be accepted, for want of
@@ -31,9 +30,14 @@ const ACCEPTS_MAX: usize = 64;
 /// A process has connected to this worker, and its hello was not received yet.
 struct PendingConnection {
     id: u32,
-    socket: PeerSocket,
-    process: OwnUsersProcess,
+    socket: OwnUsersSocket,
     deadline: Instant,
+}
+
+/// The first packet on a connection.
+struct FirstPacket<'a> {
+    bytes: &'a [u8],
+    packet: Packet,
 }
 
 /// Why a hello is not answered by a hello.
@@ -99,20 +103,20 @@ impl Acceptor {
     }
 
     /// Accepts the connections that wait in the listener's queue.
-    pub(crate) fn accept(&mut self, local: &LocalEnd, connections: &mut Connections, now: Instant) {
-        self.accept_waiting(local, connections, now);
+    pub(crate) fn accept(&mut self, step: &mut HandshakeStep<'_>) {
+        self.accept_waiting(step);
         // The kernel asks for a descriptor before it looks whether a connection waits.
         self.restore_spare();
     }
 
-    fn accept_waiting(&mut self, local: &LocalEnd, connections: &mut Connections, now: Instant) {
+    fn accept_waiting(&mut self, step: &mut HandshakeStep<'_>) {
         for _ in 0..ACCEPTS_MAX {
             // Another connection might have to be closed by a thread, and no thread is free.
             if background_close::is_busy() {
-                return self.mute(&connections.watcher, now);
+                return self.mute(step);
             }
             let socket = match socket::accept(self.listener.as_fd()) {
-                Ok(socket) => PeerSocket::new(socket),
+                Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The process that has connected is gone.
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
@@ -120,32 +124,32 @@ impl Acceptor {
                 Err(error) if shortage_of(&error).is_some() && self.spare.take().is_some() => {
                     continue;
                 }
-                Err(_) => return self.mute(&connections.watcher, now),
+                Err(_) => return self.mute(step),
             };
             // The user is checked before anything is received.
-            let Ok(process) = OwnUsersProcess::at(socket.as_fd()) else { continue };
+            let Ok(socket) = OwnUsersSocket::new(socket) else { continue };
             // In most cases the hello is there already.
             let mut bytes = [0; PACKET_MAX];
             match socket::receive(socket.as_fd(), &mut bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => continue,
                 Ok(packet) => {
-                    self.hear(local, connections, (socket, process), &bytes, packet, now);
+                    self.answer(step, socket, FirstPacket { bytes: &bytes, packet });
                     continue;
                 }
             }
             if self.pending.len() >= PENDING_MAX {
                 let oldest = self.pending.remove(0);
-                connections.watcher.forget(oldest.socket.as_fd());
+                step.connections.watcher.forget(oldest.socket.as_fd());
             }
             let id = self.next_id;
             self.next_id = self.next_id.wrapping_add(1);
-            if connections.watcher.watch(socket.as_fd(), Watched::Pending(id)).is_err() {
-                return self.mute(&connections.watcher, now);
+            if step.connections.watcher.watch(socket.as_fd(), Watched::Pending(id)).is_err() {
+                return self.mute(step);
             }
-            let deadline = now + local.config.connect_timeout;
-            self.pending.push(PendingConnection { id, socket, process, deadline });
-            connections.needs_attention = true;
+            let deadline = step.now + step.local.config.connect_timeout;
+            self.pending.push(PendingConnection { id, socket, deadline });
+            step.connections.needs_attention = true;
         }
     }
 
@@ -155,19 +159,13 @@ impl Acceptor {
         }
     }
 
-    fn mute(&mut self, watcher: &Watcher, now: Instant) {
-        watcher.mute(self.listener.as_fd(), Watched::Listener, true);
-        self.muted_until = Some(now + MUTE_DELAY);
+    fn mute(&mut self, step: &HandshakeStep<'_>) {
+        step.connections.watcher.mute(self.listener.as_fd(), Watched::Listener, true);
+        self.muted_until = Some(step.now + MUTE_DELAY);
     }
 
     /// The socket of a pending connection is readable: its hello, or the end.
-    pub(crate) fn receive_hello(
-        &mut self,
-        local: &LocalEnd,
-        connections: &mut Connections,
-        id: u32,
-        now: Instant,
-    ) {
+    pub(crate) fn receive_hello(&mut self, step: &mut HandshakeStep<'_>, id: u32) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else { return };
         let mut bytes = [0; PACKET_MAX];
         let packet = match socket::receive(self.pending[at].socket.as_fd(), &mut bytes) {
@@ -175,53 +173,35 @@ impl Acceptor {
             Err(_) => None,
             Ok(packet) => Some(packet),
         };
-        let PendingConnection { socket, process, .. } = self.pending.remove(at);
-        connections.watcher.forget(socket.as_fd());
+        let PendingConnection { socket, .. } = self.pending.remove(at);
+        step.connections.watcher.forget(socket.as_fd());
         if let Some(packet) = packet {
-            self.hear(local, connections, (socket, process), &bytes, packet, now);
+            self.answer(step, socket, FirstPacket { bytes: &bytes, packet });
         }
     }
 
-    /// Answers the first packet on a connection. One on which anything else than a hello was sent
-    /// is closed without an answer.
-    fn hear(
-        &mut self,
-        local: &LocalEnd,
-        connections: &mut Connections,
-        from: (PeerSocket, OwnUsersProcess),
-        bytes: &[u8],
-        packet: Packet,
-        now: Instant,
-    ) {
-        if !packet.truncated
-            && let Ok(HandshakePacket::Hello(hello)) =
-                HandshakePacket::parse(&bytes[..packet.length])
-        {
-            self.answer(local, connections, from, &hello, packet, now);
+    /// Accepts the hello that is the first packet on a connection, or refuses it. A connection on
+    /// which anything else was sent is closed without an answer.
+    fn answer(&mut self, step: &mut HandshakeStep<'_>, socket: OwnUsersSocket, first: FirstPacket) {
+        let FirstPacket { bytes, packet } = first;
+        if packet.truncated {
+            return;
         }
-    }
-
-    /// Accepts a hello, or refuses it.
-    fn answer(
-        &mut self,
-        local: &LocalEnd,
-        connections: &mut Connections,
-        (socket, process): (PeerSocket, OwnUsersProcess),
-        hello: &Hello,
-        packet: Packet,
-        now: Instant,
-    ) {
-        let refusal = match try_answer(local, connections, (&socket, process), hello, packet) {
-            Ok((peer, offer, pair, verified)) => {
+        let Ok(HandshakePacket::Hello(hello)) = HandshakePacket::parse(&bytes[..packet.length])
+        else {
+            return;
+        };
+        let refusal = match step.try_answer(&socket, &hello, packet) {
+            Ok((peer, accepted)) => {
                 self.waiting.forget(&hello.address);
-                return establish(local, connections, peer, (socket, offer, pair), verified);
+                return step.establish(peer, socket.socket, accepted);
             }
             Err(NoAnswer::Refused(refusal)) => refusal,
             Err(NoAnswer::Shortage(shortage)) => {
-                let now = now.duration_since(self.began);
-                let limit = local.config.connect_timeout;
+                let now = step.now.duration_since(self.began);
+                let limit = step.local.config.connect_timeout;
                 if self.waiting.note(hello.address, now, limit) {
-                    report(connections, hello.address, shortage);
+                    step.report(hello.address, shortage);
                     if shortage == Shortage::Descriptors { Refusal::Lacking } else { Refusal::Full }
                 } else {
                     Refusal::Busy
@@ -262,88 +242,80 @@ impl Acceptor {
     }
 }
 
-/// Reports a peer that this worker could not accept for want of something.
-fn report(connections: &mut Connections, address: Address, shortage: Shortage) {
-    let reason = DownReason::Shortage(shortage);
-    match connections.peers.find(&address) {
-        Some(peer) => connections.finish(peer, reason),
-        None => {
-            if let Ok(peer) = connections.peers.add(address, PeerState::Down) {
-                connections.events.push_back(Event::PeerDown { peer, reason });
-                connections.needs_attention = true;
+impl HandshakeStep<'_> {
+    /// Reports a peer that this worker could not accept for want of something.
+    fn report(&mut self, address: Address, shortage: Shortage) {
+        let connections = &mut *self.connections;
+        let reason = DownReason::Shortage(shortage);
+        match connections.peers.find(&address) {
+            Some(peer) => connections.finish(peer, reason),
+            None => {
+                if let Ok(peer) = connections.peers.add(address, PeerState::Down) {
+                    connections.events.push_back(Event::PeerDown { peer, reason });
+                    connections.needs_attention = true;
+                }
             }
         }
     }
-}
 
-fn try_answer(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    from: (&PeerSocket, OwnUsersProcess),
-    hello: &Hello,
-    packet: Packet,
-) -> Result<(PeerId, HelloOffer, PairMemory, VerifiedHello), NoAnswer> {
-    let known = connections.peers.find(&hello.address);
-    match known.and_then(|peer| connections.peers.state(peer)) {
-        Some(PeerState::Connecting(connecting))
-            if connecting.attempt.is_some() && local.address < hello.address =>
+    /// Checks a first hello, and answers with a hello.
+    fn try_answer(
+        &mut self,
+        socket: &OwnUsersSocket,
+        hello: &Hello,
+        packet: Packet,
+    ) -> Result<(PeerId, Accepted), NoAnswer> {
+        let HandshakeStep { local, connections, .. } = self;
+        let known = connections.peers.find(&hello.address);
+        match known.and_then(|peer| connections.peers.state(peer)) {
+            Some(PeerState::Connecting(connecting))
+                if connecting.attempt.is_some() && local.address < hello.address =>
+            {
+                return Err(Refusal::Crossed.into());
+            }
+            None | Some(PeerState::Connecting(_)) => {}
+            // Includes the address of this worker itself.
+            Some(_) => return Err(Refusal::Known.into()),
+        }
+        let (mut verified, memory) = verify(local, socket, hello, packet, HelloKind::First)
+            .map_err(|rejection| match rejection.reason {
+                DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
+                _ => rejection.answer.into(),
+            })?;
+        let memory = memory.or_bug("a first hello brings memory").map_err(|_| Refusal::Invalid)?;
+        let pair = PairMemory { memory, room: hello.geometry, is_own: false };
+        // This worker's own attempt is withdrawn only now that the peer's hello is known to be
+        // good.
+        if let Some(peer) = known
+            && let Some(connecting) = connections.peers.connecting_mut(peer)
+            && let Some(attempt) = connecting.attempt.take()
         {
-            return Err(Refusal::Crossed.into());
+            connections.withdraw(attempt);
         }
-        None | Some(PeerState::Connecting(_)) => {}
-        // Includes the address of this worker itself.
-        Some(_) => return Err(Refusal::Known.into()),
-    }
-    let (mut verified, memory) = verify(local, from, hello, packet, HelloKind::First).map_err(
-        |rejection| match rejection.reason {
-            DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
-            _ => rejection.answer.into(),
-        },
-    )?;
-    let memory = memory.or_bug("a first hello brings memory").map_err(|_| Refusal::Invalid)?;
-    let pair = PairMemory { memory, room: hello.geometry, is_own: false };
-    // This worker's own attempt is withdrawn only now that the peer's hello is known to be good.
-    if let Some(peer) = known
-        && let Some(connecting) = connections.peers.connecting_mut(peer)
-        && let Some(attempt) = connecting.attempt.take()
-    {
-        connections.withdraw(attempt);
-    }
-    if connections.inboxes.free_count() == 0 || connections.peers.is_full() {
-        return Err(Refusal::Full.into());
-    }
-    // A peer that this worker wants to reach is not counted.
-    verified.counted_for = verified.counted_for.filter(|_| known.is_none());
-    if let Some(process) = verified.counted_for
-        && !connections.quota.add(process)
-    {
-        return Err(Refusal::Full.into());
-    }
-    let used = local.geometry.min(hello.geometry);
-    let offer = offer_on(local, connections, from.0, used).map_err(|error| {
-        if let Some(process) = verified.counted_for {
-            connections.quota.remove(process);
+        if connections.inboxes.free_count() == 0 || connections.peers.is_full() {
+            return Err(Refusal::Full.into());
         }
-        shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
-    })?;
-    let peer = match known {
-        Some(peer) => peer,
-        None => {
-            let added = connections.peers.add(hello.address, PeerState::Down);
-            added.map_err(|_| Refusal::Full)?
+        // A peer that this worker wants to reach is not counted.
+        verified.counted_for = verified.counted_for.filter(|_| known.is_none());
+        if let Some(process) = verified.counted_for
+            && !connections.quota.add(process)
+        {
+            return Err(Refusal::Full.into());
         }
-    };
-    Ok((peer, offer, pair, verified))
-}
-
-/// Answers with a hello.
-fn offer_on(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    socket: &PeerSocket,
-    geometry: Geometry,
-) -> io::Result<HelloOffer> {
-    let offer = local.offer(&mut connections.inboxes)?;
-    let sent = local.send_hello(socket.as_fd(), &offer, None, geometry);
-    sent.inspect_err(|_| connections.inboxes.release(offer.bit)).map(|()| offer)
+        let used = local.geometry.min(hello.geometry);
+        let offer = local.answer(&mut connections.inboxes, socket, used).map_err(|error| {
+            if let Some(process) = verified.counted_for {
+                connections.quota.remove(process);
+            }
+            shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
+        })?;
+        let peer = match known {
+            Some(peer) => peer,
+            None => {
+                let added = connections.peers.add(hello.address, PeerState::Down);
+                added.map_err(|_| Refusal::Full)?
+            }
+        };
+        Ok((peer, Accepted { offer, pair, hello: verified }))
+    }
 }

@@ -5,16 +5,14 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
-use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket};
 
-use super::establish::{HelloKind, PairMemory, Rejection, establish, shortage_of, verify};
-use super::local::LocalEnd;
-use crate::connections::Connections;
+use super::establish::{Accepted, HelloKind, PairMemory, Rejection, shortage_of, verify};
+use super::step::HandshakeStep;
 use crate::name::ShmName;
 use crate::packet::{HandshakePacket, PACKET_MAX, Refusal};
 use crate::peers::{Attempt, Connecting, PeerState, Peers};
-use crate::processes::OwnUsersProcess;
+use crate::processes::OwnUsersSocket;
 use crate::watcher::Watched;
 
 /// Time until the next attempt, after one that may succeed later.
@@ -33,38 +31,216 @@ const QUEUE_DELAY: Duration = Duration::from_micros(100);
 /// Time until the next try at what this process, or the peer's, lacks descriptors or memory for.
 const SHORTAGE_DELAY: Duration = Duration::from_millis(5);
 
-/// See [`Device::connect`](tagmatch_device::Device::connect).
-pub(crate) fn start(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    address: &Address,
-) -> Result<PeerId, DeviceError> {
-    if let Some(peer) = connections.peers.find(address) {
-        return Ok(peer);
+impl HandshakeStep<'_> {
+    /// See [`Device::connect`](tagmatch_device::Device::connect).
+    pub(crate) fn start(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
+        let HandshakeStep { local, connections, now } = self;
+        let now = *now;
+        if let Some(peer) = connections.peers.find(address) {
+            return Ok(peer);
+        }
+        local.check_route(address)?;
+        let state = PeerState::Connecting(Box::new(Connecting {
+            deadline: now + local.config.connect_timeout,
+            retry_at: now,
+            errno: 0,
+            shortage: None,
+            attempt: None,
+            answer_at: None,
+            crossed: false,
+        }));
+        if connections.inboxes.free_count() == 0 {
+            let limit = local.config.peers_max as usize;
+            return Err(DeviceError::Exhausted { what: "peer", limit });
+        }
+        let limit = process::descriptor_limit();
+        let may_begin = attempts_to_begin(&connections.peers, limit, now) > 0;
+        let peer = connections.peers.add(*address, state)?;
+        connections.needs_attention = true;
+        if may_begin {
+            self.attempt(peer, *address);
+        }
+        Ok(peer)
     }
-    local.check_route(address)?;
-    let now = Instant::now();
-    let state = PeerState::Connecting(Box::new(Connecting {
-        deadline: now + local.config.connect_timeout,
-        retry_at: now,
-        errno: 0,
-        shortage: None,
-        attempt: None,
-        answer_at: None,
-        crossed: false,
-    }));
-    if connections.inboxes.free_count() == 0 {
-        let limit = local.config.peers_max as usize;
-        return Err(DeviceError::Exhausted { what: "peer", limit });
+
+    /// Sends a hello to a peer, or finds out that the peer can't be reached.
+    fn attempt(&mut self, peer: PeerId, address: Address) {
+        let result = self.try_attempt(peer, &address);
+        let HandshakeStep { connections, now, .. } = self;
+        let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
+        connecting.shortage = result.as_ref().err().and_then(shortage_of);
+        match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
+            Ok(attempt) => connecting.attempt = Some(attempt),
+            Err(errno @ (libc::ECONNREFUSED | libc::EPERM)) => {
+                connections.finish(peer, DownReason::Unreachable { errno });
+            }
+            Err(errno) => {
+                // Such as a full queue (EAGAIN), or a shortage of this process: that may change.
+                connecting.errno = errno;
+                connecting.retry_at = *now + RETRY_DELAY;
+            }
+        }
     }
-    let limit = process::descriptor_limit();
-    let may_begin = attempts_to_begin(&connections.peers, limit, now) > 0;
-    let peer = connections.peers.add(*address, state)?;
-    connections.needs_attention = true;
-    if may_begin {
-        attempt(local, connections, peer, *address, now);
+
+    fn try_attempt(&mut self, peer: PeerId, address: &Address) -> io::Result<Attempt> {
+        let HandshakeStep { local, connections, now } = self;
+        let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // The user is checked first, since the hello lets the listener write to this worker's
+        // memory.
+        let socket = OwnUsersSocket::new(socket::connect(name.socket_name().as_bytes())?)?;
+        let pair = local.pair_memory()?;
+        let memory = pair.map()?;
+        let offer = local.offer(&mut connections.inboxes)?;
+        let sent = connections
+            .watcher
+            .watch(socket.as_fd(), Watched::Socket(peer))
+            .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), local.geometry));
+        let attempt = Attempt { begun: *now, socket, memory, offer };
+        match sent {
+            Ok(()) => Ok(attempt),
+            Err(error) => {
+                connections.withdraw(attempt);
+                // The listener was closed with this connection in its queue.
+                let is_gone = matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET));
+                let again = io::Error::from_raw_os_error(libc::EAGAIN);
+                Err(if is_gone { again } else { error })
+            }
+        }
     }
-    Ok(peer)
+
+    /// The socket on which a hello was sent is readable: the peer's answer, or the end.
+    pub(crate) fn receive_answer(&mut self, peer: PeerId) {
+        let HandshakeStep { local, connections, now } = self;
+        let now = *now;
+        let Some((address, connecting)) = connections.peers.attempt_mut(peer) else { return };
+        let Some(attempt) = &connecting.attempt else { return };
+        let mut bytes = [0; PACKET_MAX];
+        // The answer stays in the socket until it is accepted, since this process may lack what
+        // that takes. The peer counts the connection as made.
+        let packet = match socket::peek(attempt.socket.as_fd(), &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => None,
+            Ok(packet) => (packet.length > 0).then_some(packet),
+        };
+        let was_postponed = connecting.answer_at.take().is_some();
+        let Some(attempt) = connecting.attempt.take() else { return };
+        let Some(packet) = packet else {
+            // The peer closed the socket without an answer: it was busy, or is closed. The next
+            // attempt will tell.
+            connecting.retry_at = now + RETRY_DELAY;
+            return connections.withdraw(attempt);
+        };
+        let answer = if packet.truncated {
+            Err("a handshake packet is too long")
+        } else {
+            HandshakePacket::parse(&bytes[..packet.length])
+        };
+        let reason = match answer {
+            Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
+                match verify(local, &attempt.socket, &hello, packet, HelloKind::Answer) {
+                    Ok((mut hello, _)) => {
+                        hello.counted_for = None;
+                        if was_postponed {
+                            let socket = attempt.socket.as_fd();
+                            connections.watcher.mute(socket, Watched::Socket(peer), false);
+                        }
+                        socket::take(attempt.socket.as_fd());
+                        let Attempt { socket, memory, offer, .. } = attempt;
+                        let pair = PairMemory { memory, room: local.geometry, is_own: true };
+                        return self.establish(
+                            peer,
+                            socket.socket,
+                            Accepted { offer, pair, hello },
+                        );
+                    }
+                    Err(Rejection { reason: DownReason::Shortage(shortage), .. }) => {
+                        return self.postpone(peer, attempt, shortage);
+                    }
+                    Err(rejection) => rejection.reason,
+                }
+            }
+            Ok(HandshakePacket::Hello(_)) => {
+                DownReason::Misbehaved { what: "a hello with the address of another worker" }
+            }
+            Ok(HandshakePacket::Refusal(refusal @ (Refusal::Crossed | Refusal::Busy))) => {
+                // A busy peer lives, and says when it gives up.
+                connecting.retry_at = now + SHORTAGE_DELAY;
+                connecting.deadline = now + local.config.connect_timeout;
+                connecting.crossed = refusal == Refusal::Crossed;
+                return connections.withdraw(attempt);
+            }
+            Ok(HandshakePacket::Refusal(refusal)) => DownReason::Unreachable {
+                errno: match refusal {
+                    Refusal::Full => libc::EUSERS,
+                    Refusal::Lacking => libc::EMFILE,
+                    Refusal::Known => libc::ECONNRESET,
+                    _ => libc::EPROTO,
+                },
+            },
+            Err(what) => DownReason::Misbehaved { what },
+        };
+        connections.withdraw(attempt);
+        connections.finish(peer, reason);
+    }
+
+    /// Leaves an answer in the socket until this process has what it takes to accept the answer.
+    fn postpone(&mut self, peer: PeerId, attempt: Attempt, shortage: Shortage) {
+        let HandshakeStep { local, connections, now } = self;
+        let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
+        if connecting.shortage.replace(shortage).is_none() {
+            connecting.deadline = *now + local.config.connect_timeout;
+        }
+        connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), true);
+        connecting.answer_at = Some(*now + SHORTAGE_DELAY);
+        connecting.attempt = Some(attempt);
+    }
+
+    /// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether
+    /// a peer is left without an attempt under way, so that this is to be called again.
+    pub(crate) fn keep_time(&mut self) -> bool {
+        let now = self.now;
+        let connections = &mut *self.connections;
+        if connections.peers.connecting().is_empty() {
+            return false;
+        }
+        let mut has_retries = false;
+        let limit = process::descriptor_limit();
+        let mut to_begin = attempts_to_begin(&connections.peers, limit, now);
+        // A copy, since peers that are given up leave the list.
+        for peer in connections.peers.connecting().to_vec() {
+            let connections = &mut *self.connections;
+            let Some(address) = connections.peers.address(peer) else { continue };
+            let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
+            // A hello that waits for its answer has no deadline: the peer's process is there, and
+            // may not poll for minutes. When it ends, its socket is closed. An answer that can't be
+            // accepted has one.
+            if connecting.attempt.is_some() && connecting.answer_at.is_none() {
+                continue;
+            }
+            has_retries = true;
+            if now >= connecting.deadline {
+                let errno = if connecting.errno == 0 { libc::ETIMEDOUT } else { connecting.errno };
+                let unreachable = DownReason::Unreachable { errno };
+                let reason = connecting.shortage.map_or(unreachable, DownReason::Shortage);
+                connections.finish(peer, reason);
+            } else if let Some(at) = connecting.answer_at {
+                if now >= at {
+                    self.receive_answer(peer);
+                }
+            } else if !connecting.crossed && now >= connecting.retry_at {
+                if to_begin > 0 {
+                    self.attempt(peer, address);
+                    to_begin -= 1;
+                } else {
+                    connecting.retry_at = now + QUEUE_DELAY;
+                    if connecting.errno == 0 && connecting.shortage.is_none() {
+                        connecting.deadline = now + self.local.config.connect_timeout;
+                    }
+                }
+            }
+        }
+        has_retries
+    }
 }
 
 /// How many attempts may begin now. `limit`: the descriptors that this process may have.
@@ -86,199 +262,7 @@ fn attempts_to_begin(peers: &Peers, limit: Option<u64>, now: Instant) -> usize {
     YOUNG_MAX.saturating_sub(young).min(limit.max(YOUNG_MAX).saturating_sub(counted))
 }
 
-/// Sends a hello to a peer, or finds out that the peer can't be reached.
-fn attempt(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    peer: PeerId,
-    address: Address,
-    now: Instant,
-) {
-    let result = try_attempt(local, connections, peer, &address, now);
-    let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
-    connecting.shortage = result.as_ref().err().and_then(shortage_of);
-    match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
-        Ok(attempt) => connecting.attempt = Some(attempt),
-        Err(errno @ (libc::ECONNREFUSED | libc::EPERM)) => {
-            connections.finish(peer, DownReason::Unreachable { errno });
-        }
-        Err(errno) => {
-            // Such as a full queue (EAGAIN), or a shortage of this process: that may change.
-            connecting.errno = errno;
-            connecting.retry_at = now + RETRY_DELAY;
-        }
-    }
-}
-
-fn try_attempt(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    peer: PeerId,
-    address: &Address,
-    begun: Instant,
-) -> io::Result<Attempt> {
-    let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let socket = PeerSocket::new(socket::connect(name.socket_name().as_bytes())?);
-    // The user is checked first, since the hello lets the listener write to this worker's memory.
-    let process = OwnUsersProcess::at(socket.as_fd())?;
-    let pair = local.pair_memory()?;
-    let memory = pair.map()?;
-    let offer = local.offer(&mut connections.inboxes)?;
-    let sent = connections
-        .watcher
-        .watch(socket.as_fd(), Watched::Socket(peer))
-        .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), local.geometry));
-    let attempt = Attempt { begun, socket, process, memory, offer };
-    match sent {
-        Ok(()) => Ok(attempt),
-        Err(error) => {
-            connections.withdraw(attempt);
-            // The listener was closed with this connection in its queue.
-            let is_gone = matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET));
-            let again = io::Error::from_raw_os_error(libc::EAGAIN);
-            Err(if is_gone { again } else { error })
-        }
-    }
-}
-
-/// The socket on which a hello was sent is readable: the peer's answer, or the end.
-pub(crate) fn receive_answer(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    peer: PeerId,
-    now: Instant,
-) {
-    let Some((address, connecting)) = connections.peers.attempt_mut(peer) else { return };
-    let Some(attempt) = &connecting.attempt else { return };
-    let mut bytes = [0; PACKET_MAX];
-    // The answer stays in the socket until it is accepted, since this process may lack what that
-    // takes. The peer counts the connection as made.
-    let packet = match socket::peek(attempt.socket.as_fd(), &mut bytes) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-        Err(_) => None,
-        Ok(packet) => (packet.length > 0).then_some(packet),
-    };
-    let was_postponed = connecting.answer_at.take().is_some();
-    let Some(attempt) = connecting.attempt.take() else { return };
-    let Some(packet) = packet else {
-        // The peer closed the socket without an answer: it was busy, or is closed. The next attempt
-        // will tell.
-        connecting.retry_at = now + RETRY_DELAY;
-        return connections.withdraw(attempt);
-    };
-    let answer = if packet.truncated {
-        Err("a handshake packet is too long")
-    } else {
-        HandshakePacket::parse(&bytes[..packet.length])
-    };
-    let reason = match answer {
-        Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
-            let sender = (&attempt.socket, attempt.process);
-            match verify(local, sender, &hello, packet, HelloKind::Answer) {
-                Ok((mut hello, _)) => {
-                    hello.counted_for = None;
-                    if was_postponed {
-                        let socket = attempt.socket.as_fd();
-                        connections.watcher.mute(socket, Watched::Socket(peer), false);
-                    }
-                    socket::take(attempt.socket.as_fd());
-                    let Attempt { socket, memory, offer, .. } = attempt;
-                    let pair = PairMemory { memory, room: local.geometry, is_own: true };
-                    return establish(local, connections, peer, (socket, offer, pair), hello);
-                }
-                Err(Rejection { reason: DownReason::Shortage(shortage), .. }) => {
-                    return postpone(local, connections, peer, attempt, shortage, now);
-                }
-                Err(rejection) => rejection.reason,
-            }
-        }
-        Ok(HandshakePacket::Hello(_)) => {
-            DownReason::Misbehaved { what: "a hello with the address of another worker" }
-        }
-        Ok(HandshakePacket::Refusal(refusal @ (Refusal::Crossed | Refusal::Busy))) => {
-            // A busy peer lives, and says when it gives up.
-            connecting.retry_at = now + SHORTAGE_DELAY;
-            connecting.deadline = now + local.config.connect_timeout;
-            connecting.crossed = refusal == Refusal::Crossed;
-            return connections.withdraw(attempt);
-        }
-        Ok(HandshakePacket::Refusal(refusal)) => DownReason::Unreachable {
-            errno: match refusal {
-                Refusal::Full => libc::EUSERS,
-                Refusal::Lacking => libc::EMFILE,
-                Refusal::Known => libc::ECONNRESET,
-                _ => libc::EPROTO,
-            },
-        },
-        Err(what) => DownReason::Misbehaved { what },
-    };
-    connections.withdraw(attempt);
-    connections.finish(peer, reason);
-}
-
-/// Leaves an answer in the socket until this process has what it takes to accept the answer.
-fn postpone(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    peer: PeerId,
-    attempt: Attempt,
-    shortage: Shortage,
-    now: Instant,
-) {
-    let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
-    if connecting.shortage.replace(shortage).is_none() {
-        connecting.deadline = now + local.config.connect_timeout;
-    }
-    connections.watcher.mute(attempt.socket.as_fd(), Watched::Socket(peer), true);
-    connecting.answer_at = Some(now + SHORTAGE_DELAY);
-    connecting.attempt = Some(attempt);
-}
-
-/// Gives up peers whose deadline is over, and tries again to connect to others. Returns whether a
-/// peer is left without an attempt under way, so that this is to be called again.
-pub(crate) fn keep_time(local: &LocalEnd, connections: &mut Connections, now: Instant) -> bool {
-    if connections.peers.connecting().is_empty() {
-        return false;
-    }
-    let mut has_retries = false;
-    let limit = process::descriptor_limit();
-    let mut to_begin = attempts_to_begin(&connections.peers, limit, now);
-    // A copy, since peers that are given up leave the list.
-    for peer in connections.peers.connecting().to_vec() {
-        let Some(address) = connections.peers.address(peer) else { continue };
-        let Some(connecting) = connections.peers.connecting_mut(peer) else { continue };
-        // A hello that waits for its answer has no deadline: the peer's process is there, and may
-        // not poll for minutes. When it ends, its socket is closed. An answer that can't be
-        // accepted has one.
-        if connecting.attempt.is_some() && connecting.answer_at.is_none() {
-            continue;
-        }
-        has_retries = true;
-        if now >= connecting.deadline {
-            let errno = if connecting.errno == 0 { libc::ETIMEDOUT } else { connecting.errno };
-            let unreachable = DownReason::Unreachable { errno };
-            let reason = connecting.shortage.map_or(unreachable, DownReason::Shortage);
-            connections.finish(peer, reason);
-        } else if let Some(at) = connecting.answer_at {
-            if now >= at {
-                receive_answer(local, connections, peer, now);
-            }
-        } else if !connecting.crossed && now >= connecting.retry_at {
-            if to_begin > 0 {
-                attempt(local, connections, peer, address, now);
-                to_begin -= 1;
-            } else {
-                connecting.retry_at = now + QUEUE_DELAY;
-                if connecting.errno == 0 && connecting.shortage.is_none() {
-                    connecting.deadline = now + local.config.connect_timeout;
-                }
-            }
-        }
-    }
-    has_retries
-}
-
-/// When [`keep_time`] has something to do next.
+/// When [`HandshakeStep::keep_time`] has something to do next.
 pub(crate) fn next_deadline(peers: &Peers) -> Option<Instant> {
     let deadline = |peer: &PeerId| match peers.state(*peer)? {
         PeerState::Connecting(connecting) => match &**connecting {

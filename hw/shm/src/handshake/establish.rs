@@ -15,9 +15,9 @@ use tagmatch_os::socket;
 use tagmatch_os::socket::{Credentials, Packet};
 
 use super::local::LocalEnd;
+use super::step::HandshakeStep;
 use crate::config::ReadPolicy;
 use crate::connection::{Connection, OtherEnd, PeerWaker};
-use crate::connections::Connections;
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;
@@ -25,7 +25,7 @@ use crate::nonce::OwnNonce;
 use crate::packet::{Hello, OfferedMemory, Refusal};
 use crate::peer_memory::PeerMemory;
 use crate::peers::{HelloOffer, PeerState};
-use crate::processes::{OwnUsersProcess, PeerProcess, ProcessId};
+use crate::processes::{OwnUsersSocket, PeerProcess, ProcessId};
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, Ring};
 use crate::sharing::Sharing;
 use crate::streaming;
@@ -94,6 +94,13 @@ pub(super) struct PairMemory {
     pub(super) is_own: bool,
 }
 
+/// What both hellos of a connection have agreed on.
+pub(super) struct Accepted {
+    pub(super) offer: HelloOffer,
+    pub(super) pair: PairMemory,
+    pub(super) hello: VerifiedHello,
+}
+
 /// What a hello has brought, after everything in it was checked.
 pub(super) struct VerifiedHello {
     doorbell: Arc<Doorbell>,
@@ -132,15 +139,15 @@ fn verify_sender(
 /// memory of the pair, which a first hello brings.
 pub(super) fn verify(
     local: &LocalEnd,
-    (socket, sender): (&PeerSocket, OwnUsersProcess),
+    socket: &OwnUsersSocket,
     hello: &Hello,
     packet: Packet,
     kind: HelloKind,
 ) -> Result<(VerifiedHello, Option<Mapping>), Rejection> {
     let misbehaved = Rejection::misbehaved;
     let system = |error: io::Error| Rejection::failed(&error);
-    let credentials = sender.credentials();
-    let name = verify_sender(local, credentials, hello)?.waker_name();
+    let sender = socket.sender;
+    let name = verify_sender(local, sender, hello)?.waker_name();
     if packet.lacks_descriptors {
         return Err(Rejection::shortage(Shortage::Descriptors));
     }
@@ -168,8 +175,8 @@ pub(super) fn verify(
         }
         memory = map_memory(local, &sealed, offered, hello);
     }
-    let pid = credentials.pid;
-    let pidfd = match socket::peer_pidfd(socket.as_fd(), credentials) {
+    let pid = sender.pid;
+    let pidfd = match socket::peer_pidfd(socket.as_fd(), sender) {
         Ok(pidfd) => Some(pidfd),
         Err(error) if shortage_of(&error).is_some() => return Err(system(error)),
         // The process isn't in this pid namespace, or the kernel forbids it.
@@ -252,59 +259,61 @@ fn longest_in_fragments() -> usize {
     nanoseconds.saturating_mul(bytes_per_nanosecond)
 }
 
-/// Makes the connection, after both sides have sent a hello and the peer's hello was verified.
-pub(super) fn establish(
-    local: &LocalEnd,
-    connections: &mut Connections,
-    peer: PeerId,
-    (socket, offer, pair): (PeerSocket, HelloOffer, PairMemory),
-    hello: VerifiedHello,
-) {
-    let rings = Ring::pair(pair.memory, pair.room, hello.geometry);
-    let [mut inbound, mut outbound] = match rings.or_bug("the memory of a pair has its length") {
-        Ok(rings) => rings,
-        Err(bug) => {
-            connections.watcher.forget(socket.as_fd());
-            connections.inboxes.release(offer.bit);
-            return connections.finish(peer, DownReason::Bug(bug));
+impl HandshakeStep<'_> {
+    /// Makes the connection, after both sides have sent a hello and the peer's hello was verified.
+    pub(super) fn establish(&mut self, peer: PeerId, socket: PeerSocket, accepted: Accepted) {
+        let HandshakeStep { local, connections, .. } = self;
+        let Accepted { offer, pair, hello } = accepted;
+        let rings = Ring::pair(pair.memory, pair.room, hello.geometry);
+        let [mut inbound, mut outbound] = match rings.or_bug("the memory of a pair has its length")
+        {
+            Ok(rings) => rings,
+            Err(bug) => {
+                connections.watcher.forget(socket.as_fd());
+                connections.inboxes.release(offer.bit);
+                return connections.finish(peer, DownReason::Bug(bug));
+            }
+        };
+        if !pair.is_own {
+            std::mem::swap(&mut inbound, &mut outbound);
         }
-    };
-    if !pair.is_own {
-        std::mem::swap(&mut inbound, &mut outbound);
+        socket.refuse_descriptors();
+        // The side that connects has watched its socket since it sent the hello.
+        let ends = EndDescriptors { socket, pidfd: hello.pidfd, are_watched: [pair.is_own, false] };
+        let lifeline = Lifeline::new(peer, ends);
+        connections.lifelines.add(&lifeline, &connections.watcher);
+        let waker = hello.waker;
+        let own_nonce = offer.nonce;
+        let process = hello.process;
+        let piggyback = Arc::<Piggyback>::default();
+        let consumer =
+            Consumer::new(inbound.clone(), local.config.message_max, Arc::clone(&piggyback));
+        connections.inboxes.insert(offer.bit, consumer, peer);
+        let limits = Limits {
+            message_max: hello.message_max as usize,
+            fragmented_max: hello.fragmented_max,
+        };
+        let connection = Connection {
+            producer: Producer::new(outbound, piggyback).learning(local.config.learns),
+            message_max: hello.message_max,
+            is_fenced: !(local.hears_barriers && hello.makes_barriers),
+            doorbell: hello.doorbell,
+            doorbell_bit: hello.doorbell_bit,
+            inbox: offer.bit,
+            other_end: Some(OtherEnd { lifeline, waker, own_nonce, process }),
+            eventfd: None,
+            counted_for: hello.counted_for,
+            read_mode: hello.read_mode,
+            memory: hello.memory,
+            copied: CopiedReads::default(),
+            inbound,
+            takes_offers: hello.takes_offers,
+            offers: 0,
+            is_offering: false,
+            sharing: Sharing::new(local.config.learns),
+        };
+        connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
+        connections.events.push_back(Event::PeerUp { peer, limits });
+        connections.needs_attention = true;
     }
-    socket.refuse_descriptors();
-    // The side that connects has watched its socket since it sent the hello.
-    let ends = EndDescriptors { socket, pidfd: hello.pidfd, are_watched: [pair.is_own, false] };
-    let lifeline = Lifeline::new(peer, ends);
-    connections.lifelines.add(&lifeline, &connections.watcher);
-    let waker = hello.waker;
-    let own_nonce = offer.nonce;
-    let process = hello.process;
-    let piggyback = Arc::<Piggyback>::default();
-    let consumer = Consumer::new(inbound.clone(), local.config.message_max, Arc::clone(&piggyback));
-    connections.inboxes.insert(offer.bit, consumer, peer);
-    let limits =
-        Limits { message_max: hello.message_max as usize, fragmented_max: hello.fragmented_max };
-    let connection = Connection {
-        producer: Producer::new(outbound, piggyback).learning(local.config.learns),
-        message_max: hello.message_max,
-        is_fenced: !(local.hears_barriers && hello.makes_barriers),
-        doorbell: hello.doorbell,
-        doorbell_bit: hello.doorbell_bit,
-        inbox: offer.bit,
-        other_end: Some(OtherEnd { lifeline, waker, own_nonce, process }),
-        eventfd: None,
-        counted_for: hello.counted_for,
-        read_mode: hello.read_mode,
-        memory: hello.memory,
-        copied: CopiedReads::default(),
-        inbound,
-        takes_offers: hello.takes_offers,
-        offers: 0,
-        is_offering: false,
-        sharing: Sharing::new(local.config.learns),
-    };
-    connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
-    connections.events.push_back(Event::PeerUp { peer, limits });
-    connections.needs_attention = true;
 }

@@ -102,6 +102,18 @@ impl LocalEnd {
         Ok(HelloOffer { bit, nonce })
     }
 
+    /// Answers a first hello with a hello, which says that the rings have this geometry.
+    pub(crate) fn answer(
+        &self,
+        inboxes: &mut Inboxes,
+        socket: impl AsFd,
+        geometry: Geometry,
+    ) -> io::Result<HelloOffer> {
+        let offer = self.offer(inboxes)?;
+        let sent = self.send_hello(socket.as_fd(), &offer, None, geometry);
+        sent.inspect_err(|_| inboxes.release(offer.bit)).map(|()| offer)
+    }
+
     /// Sends a hello. `pair`: the memory of the pair, unless the peer has made it. `geometry`: how
     /// many long lines each ring has.
     pub(crate) fn send_hello(

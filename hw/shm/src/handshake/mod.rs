@@ -13,3 +13,4 @@ pub(crate) mod accept;
 pub(crate) mod connect;
 pub(crate) mod establish;
 pub(crate) mod local;
+pub(crate) mod step;

@@ -12,7 +12,7 @@ use super::geometry::{Geometry, is_before, later, lines_of};
 use super::lap::{Lap, LapChoice};
 use super::memory::Ring;
 use super::piggyback::Piggyback;
-use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot};
+use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot, room};
 use crate::doorbell::SleepAnnounced;
 use crate::streaming::{self, Way, Writing};
 use crate::sync::{fence, light_fence};
@@ -171,17 +171,13 @@ impl Producer {
         polls: Option<&u32>,
     ) -> Result<(), PushError> {
         let length = first.len() + second.len();
-        let room = match immediate {
-            None => INLINE_BYTES,
-            Some(_) => INLINE_BYTES - IMMEDIATE_BYTES,
-        };
-        if length > room {
+        if length > room(immediate.is_some()) as usize {
             // A copy of the header is passed, so that the address of a header that was made in
             // registers isn't taken.
             let mut header = [0; Outgoing::HEADER_MAX];
             let copy = &mut header[..first.len()];
             copy.copy_from_slice(first);
-            return self.push_long(copy, second, immediate, polls, room);
+            return self.push_long(copy, second, immediate, polls);
         }
         let mut place = self.straight(1);
         if !is_before(self.produced, self.unchecked) {
@@ -189,7 +185,7 @@ impl Producer {
         }
         let body = body(self.ring.slot(self.produced));
         // SAFETY: the slot is free (`place`), so a reader that keeps the rules does not read its
-        // body, and another reader harms only itself. `length` <= `room` <= INLINE_BYTES.
+        // body, and another reader harms only itself. `length` <= `room(..)` <= INLINE_BYTES.
         unsafe {
             copy_small(first, body);
             copy_small(second, body.add(first.len()));
@@ -460,8 +456,8 @@ impl Producer {
         second: &[u8],
         immediate: Option<u32>,
         polls: Option<&u32>,
-        room: usize,
     ) -> Result<(), PushError> {
+        let room = room(immediate.is_some()) as usize;
         let length = first.len() + second.len();
         let outside = (length - room) as u32;
         let lines = lines_of(outside);

@@ -21,7 +21,7 @@
 //! 2. It writes the contents, and then publishes them: it stores the round's stamp in the slot
 //!    ([`Segment::publish`]).
 //! 3. A reader waits until it sees the round's stamp there ([`Segment::look`]), and then copies the
-//!    contents ([`Segment::read`]).
+//!    contents ([`PublishedContents::read`]).
 //! 4. A reader that has read what it needs of a round says so in a word of its own
 //!    ([`Segment::finish`]). A member that has published in a round has finished the rounds before.
 //! 5. At the end of an operation a member has finished all rounds that the operation could have
@@ -121,6 +121,21 @@ pub enum Published {
     },
     /// Something of a later round: the member counts differently, or its slot was overwritten.
     Other,
+}
+
+/// Contents of a round, to be read in the segment.
+pub struct PublishedContents<'a> {
+    memory: &'a Memory,
+    place: Place,
+}
+
+impl PublishedContents<'_> {
+    /// Copies the bytes from `offset` on. What is not in the slot or the area stays as it is in
+    /// `into`.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.memory.read(self.place, offset, into);
+    }
 }
 
 /// A member's view of the memory that a group maps together. See the [module](self) for the rules.
@@ -252,11 +267,10 @@ impl Segment {
         self.finished_by_all = stamp.before();
     }
 
-    /// Copies contents of a round that another member has published. What is not in the slot or the
-    /// area stays as it is in `into`.
+    /// The contents of a round that another member has published.
     #[inline]
-    pub fn read(&self, member: u32, stamp: Stamp, long: bool, offset: usize, into: &mut [u8]) {
-        self.memory.read(place(member, stamp, long), offset, into);
+    pub fn contents(&self, member: u32, stamp: Stamp, long: bool) -> PublishedContents<'_> {
+        PublishedContents { memory: &self.memory, place: place(member, stamp, long) }
     }
 
     /// Says that this member has read all that it needs of the rounds up to this one.

@@ -108,7 +108,7 @@ fn read(segment: &mut Segment, from: u32, stamp: Stamp, long: bool) -> u8 {
             Published::NotYet => thread::yield_now(),
             Published::Contents { about } => {
                 let mut byte = [0];
-                segment.read(from, stamp, long, 0, &mut byte);
+                segment.contents(from, stamp, long).read(0, &mut byte);
                 assert_eq!(u64::from(byte[0]), about);
                 return byte[0];
             }
