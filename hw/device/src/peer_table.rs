@@ -14,8 +14,6 @@ pub trait PeerState: Sized {
     fn down() -> Self;
     /// Whether the peer is down.
     fn is_down(&self) -> bool;
-    /// Whether the device tries to connect to the peer.
-    fn is_connecting(&self) -> bool;
     /// The connection, if the peer is up.
     fn connection_mut(&mut self) -> Option<&mut Self::Connection>;
     /// The attempts, if the device tries to connect to the peer.
@@ -63,9 +61,9 @@ impl<S: PeerState> PeerTable<S> {
     ///
     /// # Errors
     /// [`DeviceError::Exhausted`]: no number is left.
-    pub fn add(&mut self, address: Address, state: S) -> Result<PeerId, DeviceError> {
+    pub fn add(&mut self, address: Address, mut state: S) -> Result<PeerId, DeviceError> {
         let peer = self.numbers.give()?;
-        if state.is_connecting() {
+        if state.connecting_mut().is_some() {
             self.connecting.push(peer);
         }
         while self.entries.len() <= peer.index() {
@@ -174,8 +172,8 @@ impl<S: PeerState> PeerTable<S> {
 
     /// Enters another state; returns the state before, `None` if there is no such peer.
     pub fn replace(&mut self, peer: PeerId, state: S) -> Option<S> {
-        let before = std::mem::replace(self.state_mut(peer)?, state);
-        if before.is_connecting() {
+        let mut before = std::mem::replace(self.state_mut(peer)?, state);
+        if before.connecting_mut().is_some() {
             self.connecting.retain(|other| *other != peer);
         }
         Some(before)
@@ -212,10 +210,6 @@ mod tests {
 
         fn is_down(&self) -> bool {
             matches!(self, TestState::Down)
-        }
-
-        fn is_connecting(&self) -> bool {
-            matches!(self, TestState::Connecting(_))
         }
 
         fn connection_mut(&mut self) -> Option<&mut u8> {
@@ -274,8 +268,11 @@ mod tests {
         assert!(one.state(PeerId(2)).is_none() && one.state_of_receiver(PeerId(2)).is_none());
         assert!(matches!(one.state_of_receiver(PeerId(1)), Some(TestState::Up(1))));
         assert!(matches!(other.state(PeerId(2)), Some(TestState::Connecting(2))));
-        let connecting: Vec<PeerId> =
-            other.states().filter(|(_, state)| state.is_connecting()).map(|(id, _)| id).collect();
+        let connecting: Vec<PeerId> = other
+            .states()
+            .filter(|(_, state)| matches!(state, TestState::Connecting(_)))
+            .map(|(id, _)| id)
+            .collect();
         assert_eq!(connecting, other.connecting());
         assert!(!one.forget(PeerId::ONESELF) && !one.forget(PeerId(1)), "they are not down");
         one.replace(PeerId::ONESELF, TestState::Down);

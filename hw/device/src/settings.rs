@@ -14,8 +14,36 @@
 /// }
 /// assert_eq!(Paint::default().coats(2).coats, 2);
 /// ```
+///
+/// Where each field has its default value behind its type (`pub coats: u32 = 1,`), the type
+/// implements `Default`.
 #[macro_export]
 macro_rules! settings {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $doc:literal])*
+                pub $field:ident: $kind:ty = $default:expr,
+            )*
+        }
+    ) => {
+        $crate::settings! {
+            $(#[$meta])*
+            pub struct $name {
+                $(
+                    $(#[doc = $doc])*
+                    pub $field: $kind,
+                )*
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $name { $($field: $default,)* }
+            }
+        }
+    };
     (
         $(#[$meta:meta])*
         pub struct $name:ident $(<$param:ident: $bound:path>)? {

@@ -156,8 +156,8 @@ impl Nic {
             let is_apart = self.list.distance() > self.knobs.sync_limit;
             if is_apart {
                 let counted = self.list.counted();
-                let told = self.list.told();
-                self.faults.record(Fault::CountsApart { counted, told });
+                let software_count = self.list.software_count();
+                self.faults.record(Fault::CountsApart { counted, software_count });
             }
             flags = self.sync_request(is_apart);
         }

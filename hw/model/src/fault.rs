@@ -26,13 +26,13 @@ pub enum Fault {
     /// The two counts of unexpected messages are so far apart that they may soon wrap and seem
     /// equal.
     #[error(
-        "the NIC has counted {counted} unexpected messages, and software's last count was {told}"
+        "the NIC has counted {counted} unexpected messages, and software's last count was {software_count}"
     )]
     CountsApart {
         /// The NIC's count.
         counted: u16,
         /// The last count from software.
-        told: u16,
+        software_count: u16,
     },
     /// An operation's count is ahead of the completions that the host has polled, or behind an
     /// earlier count.

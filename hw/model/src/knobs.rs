@@ -9,13 +9,13 @@ use crate::random::Random;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnobError {
     /// There is no such setting.
-    #[error("there is no {name}; there are {}", Knobs::NAMES.join(", "))]
+    #[error("unknown setting `{name}`: expected one of {}", Knobs::NAMES.join(", "))]
     Name {
         /// The name that was given.
         name: String,
     },
     /// The setting has no such value.
-    #[error("{name} is {right}, not {value:?}")]
+    #[error("invalid value `{value}` of {name}: expected {right}")]
     Value {
         /// The setting.
         name: String,
@@ -31,13 +31,13 @@ macro_rules! knobs {
     (
         $(#[$about:meta])*
         pub struct Knobs {
-            $($(#[doc = $line:literal])* pub $field:ident: $kind:ty,)*
+            $($(#[doc = $line:literal])* pub $field:ident: $kind:ty = $default:expr,)*
         }
     ) => {
         tagmatch_device::settings! {
             $(#[$about])*
             pub struct Knobs {
-                $($(#[doc = $line])* pub $field: $kind,)*
+                $($(#[doc = $line])* pub $field: $kind = $default,)*
             }
         }
 
@@ -99,106 +99,76 @@ knobs! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Knobs {
         /// The delay before an operation is executed. Operations keep their order. Default: none.
-        pub operation: Delay,
+        pub operation: Delay = Delay::NONE,
         /// The delay before the completion of an operation is visible. They keep their order.
         /// Default: none.
-        pub answer: Delay,
+        pub answer: Delay = Delay::NONE,
         /// Whether a `TM_DEL` becomes visible before every match and message that the NIC decides
         /// later. No document promises this. If `false`, a driver that cancels must conclude from
         /// the match of a later entry that an earlier one, which would have matched as well, is
         /// deleted. Default: `false`.
-        pub deletes_in_order: bool,
+        pub deletes_in_order: bool = false,
         /// The delay before the completion of a match or of an ordinary buffer is visible. They
         /// keep their order. Default: none.
-        pub receive: Delay,
+        pub receive: Delay = Delay::NONE,
         /// The delay before the data completion of a match is visible, once the data is there.
         /// These completions have no order. Default: none.
-        pub data: Delay,
+        pub data: Delay = Delay::NONE,
         /// The delay before a READ starts. Default: none.
-        pub read: Delay,
+        pub read: Delay = Delay::NONE,
         /// The delay between the end of a READ and its FIN. Default: none.
-        pub fin: Delay,
+        pub fin: Delay = Delay::NONE,
         /// What a count of an operation that agrees with the NIC's does to entries that missed
         /// their phase: all become active, none, or the seed chooses ([`Wake`]). Default: always.
-        pub wake: Wake,
+        pub wake: Wake = Wake::default(),
         /// The first value of both counts of unexpected messages; 0 on hardware. With a value close
         /// to 2^16 they wrap early. Default: 0.
-        pub first_count: u16,
+        pub first_count: u16 = 0,
         /// How far the NIC's count may be ahead of the last count from software before that is a
         /// `Fault`, at most 0x3fff (`MLX5_TM_MAX_SYNC_DIFF`). Default: 0x3fff.
-        pub sync_limit: u16,
+        pub sync_limit: u16 = SYNC_LIMIT,
         /// The probability of `SYNC_REQ` on a completion that needs none; mlx5 does this. Default:
         /// never.
-        pub spurious_sync_request: Chance,
+        pub spurious_sync_request: Chance = Chance::NEVER,
         /// The probability that a needed `SYNC_REQ` is missing; mlx5 does this as well. Default:
         /// never.
-        pub missing_sync_request: Chance,
+        pub missing_sync_request: Chance = Chance::NEVER,
         /// Bytes in a packet, header included (the path MTU). Default: 4096.
-        pub packet_bytes: u64,
+        pub packet_bytes: u64 = 4096,
         /// Which matched eager messages have two completions: those longer than a packet, all, or
         /// none. Default: packet.
-        pub eager_in_two: InTwo,
+        pub eager_in_two: InTwo = InTwo::BeyondAPacket,
         /// Whether a message that matches is accepted although there is no ordinary buffer.
         /// Default: `false`.
-        pub matches_without_buffers: bool,
+        pub matches_without_buffers: bool = false,
         /// Whether the data of a rendezvous completes before its FIN is sent; otherwise, after it.
         /// Default: `false`.
-        pub data_before_fin: bool,
+        pub data_before_fin: bool = false,
         /// Whether `SYNC_REQ` tells how the counts are when the host takes the completion of an add
         /// or a delete; otherwise, when the NIC executed the operation. Default: `false`.
-        pub counts_at_answer: bool,
+        pub counts_at_answer: bool = false,
         /// Whether a rendezvous of length zero is READ. Default: `false`.
-        pub reads_nothing: bool,
+        pub reads_nothing: bool = false,
         /// The probability that an incomplete rendezvous has two completions, not one. Default:
         /// never.
-        pub incomplete_in_two: Chance,
+        pub incomplete_in_two: Chance = Chance::NEVER,
         /// The probability that a FIN is a TMH alone; otherwise it is TMH and RVH. rdma-core's page
         /// on tag matching says both. Default: never.
-        pub short_fin: Chance,
+        pub short_fin: Chance = Chance::NEVER,
         /// The number of ordinary buffers that must have been posted at one time before the NIC
         /// accepts messages, 0 to 65536. Default: 33, as on mlx5 (`UCT_IB_MLX5_XRQ_MIN_UWQ_POST` of
         /// UCX).
-        pub buffers_min: u32,
+        pub buffers_min: u32 = 33,
         /// The probability that a READ fails, and with it its queue pair. Default: never.
-        pub read_failure: Chance,
+        pub read_failure: Chance = Chance::NEVER,
         /// The probability that a queue pair fails at a message: half of the time before the
         /// message, otherwise after it. Default: never.
-        pub queue_pair_error: Chance,
+        pub queue_pair_error: Chance = Chance::NEVER,
     }
 }
 
 /// The largest safe distance of the two counts, `MLX5_TM_MAX_SYNC_DIFF` of rdma-core's mlx5.
 const SYNC_LIMIT: u16 = 0x3fff;
-
-impl Default for Knobs {
-    fn default() -> Self {
-        Knobs {
-            operation: Delay::NONE,
-            answer: Delay::NONE,
-            deletes_in_order: false,
-            receive: Delay::NONE,
-            data: Delay::NONE,
-            read: Delay::NONE,
-            fin: Delay::NONE,
-            wake: Wake::default(),
-            first_count: 0,
-            sync_limit: SYNC_LIMIT,
-            spurious_sync_request: Chance::NEVER,
-            missing_sync_request: Chance::NEVER,
-            packet_bytes: 4096,
-            eager_in_two: InTwo::BeyondAPacket,
-            matches_without_buffers: false,
-            data_before_fin: false,
-            counts_at_answer: false,
-            reads_nothing: false,
-            incomplete_in_two: Chance::NEVER,
-            short_fin: Chance::NEVER,
-            buffers_min: 33,
-            read_failure: Chance::NEVER,
-            queue_pair_error: Chance::NEVER,
-        }
-    }
-}
 
 impl Knobs {
     /// A NIC with random behaviour: every knob except the failures is drawn from the seed. Which
@@ -258,23 +228,17 @@ tagmatch_device::settings! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ModelConfig {
         /// Entries in the list (`max_num_tags`), 1 to 65535; 127 on ConnectX-5 and 6. Default: 127.
-        pub slots: u32,
+        pub slots: u32 = 127,
         /// Places in the command queue (`max_ops`), 1 to 65536. UCX uses two for each entry, and
         /// two more. Default: 256.
-        pub operations: u32,
+        pub operations: u32 = 256,
         /// Ordinary buffers of `Model`, [`Knobs::buffers_min`] to 65536. The host
         /// of a bare `Nic` posts its own. Default: 64.
-        pub buffers: u32,
+        pub buffers: u32 = 64,
         /// The seed of all random choices; any number. Default: 0.
-        pub seed: u64,
+        pub seed: u64 = 0,
         /// The behaviour of the NIC. Default: no delays, no failures.
-        pub knobs: Knobs,
-    }
-}
-
-impl Default for ModelConfig {
-    fn default() -> Self {
-        ModelConfig { slots: 127, operations: 256, buffers: 64, seed: 0, knobs: Knobs::default() }
+        pub knobs: Knobs = Knobs::default(),
     }
 }
 
@@ -390,8 +354,14 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         let mut knobs = Knobs::default();
         let mut wrong = |name, value| knobs.set(name, value).unwrap_err().to_string();
-        assert!(wrong("speed", "1").starts_with("there is no speed; there are operation, answer"));
-        assert_eq!(wrong("wake", "1"), "wake is always, never or sometimes, not \"1\"");
+        assert!(
+            wrong("speed", "1")
+                .starts_with("unknown setting `speed`: expected one of operation, answer")
+        );
+        assert_eq!(
+            wrong("wake", "1"),
+            "invalid value `1` of wake: expected always, never or sometimes"
+        );
         for (name, value) in [
             ("read", "50%"),
             ("read", "50%:x"),
@@ -402,7 +372,8 @@ mod tests {
             ("deletes_in_order", "1"),
             ("eager_in_two", "two"),
         ] {
-            assert!(wrong(name, value).starts_with(&format!("{name} is ")), "{name}={value}");
+            let start = format!("invalid value `{value}` of {name}: expected ");
+            assert!(wrong(name, value).starts_with(&start), "{name}={value}");
         }
         assert_eq!(knobs, Knobs::default());
     }

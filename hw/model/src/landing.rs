@@ -12,13 +12,13 @@ use crate::slots::Handle;
 use crate::transfers::HEADERS_BYTES;
 
 /// The parts of the model that an incoming message changes.
-pub(crate) struct Landing<'a> {
+pub(crate) struct MessageLanding<'a> {
     pub(crate) nic: &'a mut Nic,
     pub(crate) entries: &'a mut [EntryBuffer],
     pub(crate) buffers: &'a mut [Vec<u8>],
 }
 
-impl Landing<'_> {
+impl MessageLanding<'_> {
     /// Gives a message to the NIC, which must be ready, and copies its bytes.
     pub(crate) fn take(
         &mut self,

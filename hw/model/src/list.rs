@@ -32,22 +32,28 @@ pub(crate) struct List {
     /// Unexpected messages counted by the NIC, modulo 2^16 (`hw_phase_cnt`).
     counted: u16,
     /// The last count that software sent (`sw_phase_cnt`).
-    told: u16,
+    software_count: u16,
     wake: Wake,
 }
 
 impl List {
     pub(crate) fn new(first_count: u16, wake: Wake) -> Self {
-        List { entries: Vec::new(), inactive: 0, counted: first_count, told: first_count, wake }
+        List {
+            entries: Vec::new(),
+            inactive: 0,
+            counted: first_count,
+            software_count: first_count,
+            wake,
+        }
     }
 
     /// How far the NIC's count is ahead of the last count from software.
     pub(crate) fn distance(&self) -> u16 {
-        self.counted.wrapping_sub(self.told)
+        self.counted.wrapping_sub(self.software_count)
     }
 
-    pub(crate) fn told(&self) -> u16 {
-        self.told
+    pub(crate) fn software_count(&self) -> u16 {
+        self.software_count
     }
 
     pub(crate) fn counted(&self) -> u16 {
@@ -79,8 +85,8 @@ impl List {
     /// Stores software's count. If it equals the NIC's, inactive entries may become active: all of
     /// them or none. If only some became active, a later receive could overtake an earlier one that
     /// overlaps it.
-    pub(crate) fn set_told(&mut self, count: u16, random: &mut Random) {
-        self.told = count;
+    pub(crate) fn set_software_count(&mut self, count: u16, random: &mut Random) {
+        self.software_count = count;
         if self.distance() != 0 || self.inactive == 0 {
             return;
         }
@@ -179,7 +185,7 @@ mod tests {
             list.add(entry(1, 5, 5));
             assert_eq!((list.distance(), list.counted()), (1, 0));
             assert!(list.take_match(5).is_none());
-            list.set_told(0, random);
+            list.set_software_count(0, random);
             list.add(entry(2, 7, 7));
             assert_eq!(list.take_match(5).is_some(), expected);
             assert!(list.take_match(7).is_some(), "the counts agreed when it was added");

@@ -151,7 +151,7 @@ impl Nic {
     /// The count of unexpected messages (`hw_phase_cnt`), modulo 2^16, and the last count that
     /// software sent (`sw_phase_cnt`).
     pub fn counts(&self) -> (u16, u16) {
-        (self.list.counted(), self.list.told())
+        (self.list.counted(), self.list.software_count())
     }
 
     fn check_delete(&mut self, handle: Handle) -> Result<(), PostError> {
@@ -252,7 +252,7 @@ impl Nic {
     pub(crate) fn execute(&mut self, command: Command) {
         let Command { operation, handle, number, .. } = command;
         if let Some(count) = operation.unexpected_count {
-            self.list.set_told(count, &mut self.random);
+            self.list.set_software_count(count, &mut self.random);
         }
         let mut status = WcStatus::Success;
         let opcode = match operation.kind {

@@ -10,7 +10,7 @@ use tagmatch_device::{
 use crate::completion::{Completion, QueuePair};
 use crate::device::Model;
 use crate::fault::Fault;
-use crate::landing::Landing;
+use crate::landing::MessageLanding;
 use crate::pending::{Fin, PendingEvent};
 use crate::slots::Handle;
 use crate::transfers::{QUEUE_PAIR_FAILED, Work};
@@ -97,7 +97,7 @@ impl<D: Device> Model<D> {
                 if (self.carries)(peer) {
                     let nic = &mut self.nic;
                     let entries = &mut self.entries;
-                    let mut landing = Landing { nic, entries, buffers: &mut self.buffers };
+                    let mut landing = MessageLanding { nic, entries, buffers: &mut self.buffers };
                     landing.take(peer, immediate, &bytes, self.message_max);
                     return InnerPoll::Handled;
                 }

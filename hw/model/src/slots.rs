@@ -19,7 +19,7 @@ impl Handle {
 }
 
 #[derive(Clone, Debug)]
-struct Slot {
+struct EntrySlot {
     handle: Handle,
     /// Completions that the host must poll before the slot is free: one for the end of the entry (a
     /// match with its data, or a delete), and one for each signalled operation. mlx5 calls this
@@ -32,14 +32,18 @@ struct Slot {
 /// The slots. They are reused in the order in which they became free, as in mlx5.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
-    slots: Vec<Slot>,
+    slots: Vec<EntrySlot>,
     free: VecDeque<usize>,
 }
 
 impl Slots {
     pub(crate) fn new(count: u32) -> Self {
-        let slot =
-            |index| Slot { handle: Handle(index), owed: 0, is_deleting: false, is_matched: false };
+        let slot = |index| EntrySlot {
+            handle: Handle(index),
+            owed: 0,
+            is_deleting: false,
+            is_matched: false,
+        };
         Slots { slots: (0..count).map(slot).collect(), free: (0..count as usize).collect() }
     }
 

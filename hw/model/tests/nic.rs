@@ -454,7 +454,7 @@ fn impossible_counts_are_faults() {
     }
     assert_eq!(host.nic.faults().len(), 2);
     host.eager(1, 1, b"");
-    assert_eq!(host.nic.faults()[2], Fault::CountsApart { counted: 5, told: 1 });
+    assert_eq!(host.nic.faults()[2], Fault::CountsApart { counted: 5, software_count: 1 });
     let flags = host.completions().last().unwrap().flags;
     assert_eq!(flags, WcFlags::SYNC_REQUEST);
 }

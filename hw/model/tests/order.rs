@@ -60,7 +60,7 @@ struct Reference {
     list: Vec<Plain>,
     wakes: bool,
     counted: u16,
-    told: u16,
+    software_count: u16,
     taken: u16,
     /// The `wr_id` of matches and ordinary buffers, in the order of the decisions.
     receives: VecDeque<u64>,
@@ -88,7 +88,7 @@ impl Reference {
             list: Vec::new(),
             wakes: wake == Wake::Always,
             counted: first,
-            told: first,
+            software_count: first,
             taken: first,
             receives: VecDeque::new(),
             answers: VecDeque::new(),
@@ -101,12 +101,12 @@ impl Reference {
     }
 
     fn count(&self, is_fresh: bool) -> u16 {
-        if is_fresh { self.taken } else { self.told }
+        if is_fresh { self.taken } else { self.software_count }
     }
 
     fn tell(&mut self, count: u16) {
-        self.told = count;
-        if self.told == self.counted && self.wakes {
+        self.software_count = count;
+        if self.software_count == self.counted && self.wakes {
             self.list.iter_mut().for_each(|entry| entry.is_active = true);
         }
     }
@@ -150,7 +150,7 @@ impl Reference {
         match self.host.try_add(wr_id, tag, mask, count) {
             Ok(handle) => {
                 self.tell(count);
-                let is_active = self.told == self.counted;
+                let is_active = self.software_count == self.counted;
                 self.list.push(Plain { wr_id, handle, tag, mask, is_active });
                 self.answers.push_back((WcOpcode::TmAdd, WcStatus::Success, self.unexpected));
             }
@@ -164,10 +164,10 @@ impl Reference {
             return;
         }
         let n = n % self.list.len();
-        let told = self.told;
-        if self.host.delete(self.list[n].handle, true, told).is_ok() {
+        let software_count = self.software_count;
+        if self.host.delete(self.list[n].handle, true, software_count).is_ok() {
             self.list.remove(n);
-            self.tell(told);
+            self.tell(software_count);
             self.answers.push_back((WcOpcode::TmDel, WcStatus::Success, 0));
         }
     }

@@ -58,7 +58,7 @@ impl Epoll {
     /// Stores the numbers of the descriptors that are ready now and returns how many there are.
     /// Doesn't block. The next call reports those for which there was no room.
     pub fn ready(&self, numbers: &mut [u64; BATCH]) -> usize {
-        let mut ready = [Ready::default(); BATCH];
+        let mut ready = [ReadyDescriptor::default(); BATCH];
         let count = self.ready_with_room(&mut ready);
         for (number, ready) in numbers.iter_mut().zip(&ready[..count]) {
             *number = ready.number;
@@ -67,7 +67,7 @@ impl Epoll {
     }
 
     /// As [`Epoll::ready`], and tells whether each descriptor can be written to.
-    pub fn ready_with_room(&self, ready: &mut [Ready; BATCH]) -> usize {
+    pub fn ready_with_room(&self, ready: &mut [ReadyDescriptor; BATCH]) -> usize {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let room = i32::try_from(BATCH).unwrap_or(1);
         // SAFETY: `events` has room for `room` entries.
@@ -76,7 +76,7 @@ impl Epoll {
         let count = usize::try_from(answer).unwrap_or(0);
         for (ready, event) in ready.iter_mut().zip(&events[..count]) {
             let found = event.events.cast_signed();
-            *ready = Ready {
+            *ready = ReadyDescriptor {
                 number: event.u64,
                 is_readable: found & !libc::EPOLLOUT != 0,
                 has_room: found & libc::EPOLLOUT != 0,
@@ -88,7 +88,7 @@ impl Epoll {
 
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ready {
+pub struct ReadyDescriptor {
     /// The number under which it is watched.
     pub number: u64,
     /// There are bytes to receive, or the connection has ended or failed.

@@ -63,6 +63,11 @@ pub fn check_count(answer: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }
 
+/// A part of memory, as system calls take it.
+fn part_of<T>(bytes: &mut [T]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: size_of_val(bytes) }
+}
+
 /// Unpredictable bytes, from getrandom(2).
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];

@@ -34,20 +34,20 @@ pub unsafe fn spawn<const N: usize>(
     body: impl FnOnce([OwnedFd; N]) + Send + 'static,
 ) -> io::Result<()> {
     let numbers = kept.map(|fd| fd.as_raw_fd());
-    let (tell, told) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     // The thread inherits the mask, so that there is no moment without it.
     let _blocked = AllSignalsBlocked::new();
     thread::Builder::new().name(name.into()).stack_size(stack_bytes).spawn(move || {
         let alone = keep_alone(numbers);
         let is_alone = alone.is_ok();
-        // The caller keeps the descriptors open until it was told.
-        if tell.send(alone).is_ok() && is_alone {
+        // The caller keeps the descriptors open until it was receiver.
+        if sender.send(alone).is_ok() && is_alone {
             // SAFETY: the numbers are those of this thread's table, in which nothing else uses
             // them.
             body(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
         }
     })?;
-    told.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
+    receiver.recv().map_err(|_| io::ErrorKind::BrokenPipe)?
 }
 
 /// Gives this thread a table of its own that has only these descriptors.
@@ -117,17 +117,17 @@ mod tests {
         let given = [EventFd::new().unwrap(), EventFd::new().unwrap()];
         let other = EventFd::new().unwrap();
         let kept = given.each_ref().map(AsFd::as_fd);
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // SAFETY: the thread gives no descriptor away.
         let started = unsafe {
             spawn("test", 1 << 16, kept, move |given| {
                 let open = std::fs::read_dir("/proc/thread-self/fd").unwrap().count();
                 let given = given.each_ref().map(AsRawFd::as_raw_fd);
-                tell.send((given, open, blocked_signals())).unwrap();
+                sender.send((given, open, blocked_signals())).unwrap();
             })
         };
         started.unwrap();
-        let (numbers, open, blocked) = told.recv().unwrap();
+        let (numbers, open, blocked) = receiver.recv().unwrap();
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGALRM, libc::SIGCHLD] {
             assert!(blocked >> (signal - 1) & 1 == 1 && blocked_signals() >> (signal - 1) & 1 == 0);
         }

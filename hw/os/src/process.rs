@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use super::{check, check_count, descriptor};
+use super::{check, check_count, descriptor, part_of};
 
 /// Number of a process in this process' pid namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,18 +103,21 @@ pub fn has_ended_or_hung_up(pidfd: BorrowedFd<'_>, socket: BorrowedFd<'_>) -> bo
     unsafe { libc::poll(polls.as_mut_ptr(), 2, 0) > 0 }
 }
 
+/// A part of another process' memory.
+fn remote_part(address: u64, length: usize) -> io::Result<libc::iovec> {
+    let address =
+        usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
+    Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: length })
+}
+
 /// Reads another process' memory into `into` by process_vm_readv(2), and returns how many bytes
 /// were read, which may be fewer than `into` has.
 ///
 /// The call blocks while the other process withholds a page (userfaultfd(2), a mapped file of
 /// FUSE). `pid` may have come to mean another process: the caller checks what was read.
 pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize> {
-    let Ok(remote) = usize::try_from(address) else {
-        return Err(io::Error::from_raw_os_error(libc::EFAULT));
-    };
-    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let remote =
-        libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: into.len() };
+    let local = part_of(into);
+    let remote = remote_part(address, into.len())?;
     // SAFETY: the local part is a slice that nothing else refers to; the kernel checks the remote
     // part against the other process' memory.
     check_count(unsafe {
@@ -135,16 +138,8 @@ pub fn read_memory_then_nonce(
     nonce_at: u64,
 ) -> io::Result<(usize, [u8; NONCE_BYTES])> {
     let mut nonce = [0; NONCE_BYTES];
-    let local = [
-        libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() },
-        libc::iovec { iov_base: nonce.as_mut_ptr().cast(), iov_len: NONCE_BYTES },
-    ];
-    let at = |address, length| -> io::Result<libc::iovec> {
-        let address =
-            usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
-        Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: length })
-    };
-    let remote = [at(address, into.len())?, at(nonce_at, NONCE_BYTES)?];
+    let local = [part_of(into), part_of(&mut nonce)];
+    let remote = [remote_part(address, into.len())?, remote_part(nonce_at, NONCE_BYTES)?];
     // SAFETY: the local parts are a slice and an array that nothing else refers to; the kernel
     // checks the remote parts against the other process' memory.
     let count = check_count(unsafe {
@@ -159,12 +154,8 @@ pub fn read_memory_then_nonce(
 /// The call blocks as [`read_memory`] does. `pid` may have come to mean another process: the caller
 /// checks before that it doesn't.
 pub fn write_memory(pid: Pid, address: u64, from: &[u8]) -> io::Result<usize> {
-    let Ok(remote) = usize::try_from(address) else {
-        return Err(io::Error::from_raw_os_error(libc::EFAULT));
-    };
     let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
-    let remote =
-        libc::iovec { iov_base: std::ptr::without_provenance_mut(remote), iov_len: from.len() };
+    let remote = remote_part(address, from.len())?;
     // SAFETY: the kernel reads the local part, which is a slice, and checks the remote part against
     // the other process' memory.
     check_count(unsafe {

@@ -5,13 +5,13 @@
 //! process that holds the same socket open, a forked child for instance, can clear it.
 
 use std::io;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::background_close::UncheckedDescriptors;
 use super::process::Pid;
-use super::socket_calls::{SocketAddress, open, option, set_option};
-use super::{check_count, descriptor, fork};
+use super::socket_calls::{SocketAddress, message_of, open, option, set_option};
+use super::{check_count, descriptor, fork, part_of};
 
 /// Most descriptors in one packet, by unix(7).
 const FDS_MAX: usize = 253;
@@ -114,11 +114,9 @@ pub fn peer_pidfd(socket: BorrowedFd<'_>, peer: Credentials) -> io::Result<Owned
 /// Sends one packet with descriptors.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut control = [0u64; 4];
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: all zeros is a valid `msghdr`.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let base = bytes.as_ptr().cast_mut().cast();
+    let mut parts = [libc::iovec { iov_base: base, iov_len: bytes.len() }];
+    let mut message = message_of(&mut parts);
     if !fds.is_empty() {
         let payload = fds
             .len()
@@ -170,11 +168,8 @@ pub fn take(socket: BorrowedFd<'_>) {
 
 fn receive_with(socket: BorrowedFd<'_>, into: &mut [u8], peek: libc::c_int) -> io::Result<Packet> {
     let mut control = MaybeUninit::<Control>::uninit();
-    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: all zeros is a valid `msghdr`.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let mut parts = [part_of(into)];
+    let mut message = message_of(&mut parts);
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of::<Control>();
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC | peek;
@@ -225,11 +220,8 @@ pub fn holds_plain_packets(socket: BorrowedFd<'_>) -> bool {
     for _ in 0..LEFTOVERS_MAX {
         let mut bytes = [0u8; 1];
         let mut control = [0u64; 4];
-        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        // SAFETY: all zeros is a valid `msghdr`.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
+        let mut parts = [part_of(&mut bytes)];
+        let mut message = message_of(&mut parts);
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = CREDENTIALS_BYTES;
         let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
@@ -278,11 +270,8 @@ pub enum LastWord {
 /// Looks at a connection on which only the last word is still to come, and leaves it there.
 pub fn last_word(socket: BorrowedFd<'_>) -> LastWord {
     let mut bytes = [0u8; 2];
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    // SAFETY: all zeros is a valid `msghdr`.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
+    let mut parts = [part_of(&mut bytes)];
+    let mut message = message_of(&mut parts);
     let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
     // SAFETY: every pointer in `message` is to a local that lives through the call, with its length
     // beside it. There is no room for a descriptor, so the kernel makes none.

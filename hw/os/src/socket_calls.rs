@@ -4,11 +4,34 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use super::{check, check_count, descriptor, fork};
 
 /// `SO_PASSRIGHTS`, since Linux 6.16; not in every version of the libc crate.
 pub(super) const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// A message in these parts, without control data. It points to `parts`.
+pub(super) fn message_of(parts: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: all zeros is a valid `msghdr`.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    message
+}
+
+/// Makes an idle TCP connection fail about `silence` after the other machine stopped answering, and
+/// sends small packets at once (`TCP_NODELAY`).
+pub(super) fn watch_idle(socket: BorrowedFd<'_>, silence: Duration) -> io::Result<()> {
+    const TRIALS: i32 = 3;
+    let seconds = i32::try_from(silence.as_secs()).unwrap_or(i32::MAX);
+    let seconds = (seconds / (TRIALS + 1)).max(1);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds)?;
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, TRIALS)
+}
 
 /// An address as bind(2) and connect(2) take it.
 pub(super) struct SocketAddress {

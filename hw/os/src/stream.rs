@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::socket_calls::{SO_PASSRIGHTS, SocketAddress, length_of, open, set_option};
+use super::socket_calls::{SO_PASSRIGHTS, SocketAddress, length_of, open, set_option, watch_idle};
 use super::{check, check_count};
 
 /// Listens under an abstract name. Connections to it refuse descriptors where the kernel can do
 /// that (`SO_PASSRIGHTS`, Linux 6.16): closing a received descriptor can block, and the kernel
-/// closes those that lie in a socket together with the socket.
+/// closes the descriptors in a socket's queue together with the socket.
 pub fn listen_abstract(name: &[u8], backlog: i32) -> io::Result<OwnedFd> {
     let address = SocketAddress::of_abstract(name)?;
     let socket = open(libc::AF_UNIX, libc::SOCK_STREAM)?;
@@ -86,14 +86,8 @@ fn has_source(address: SocketAddr) -> bool {
 /// Makes a TCP connection fail about `silence` after the other machine stopped answering, and send
 /// small packets at once (`TCP_NODELAY`).
 pub fn keep_alive(socket: BorrowedFd<'_>, silence: Duration) -> io::Result<()> {
-    const TRIALS: i32 = 3;
     let ms = i32::try_from(silence.as_millis()).unwrap_or(i32::MAX);
-    let seconds = (ms / 1000 / (TRIALS + 1)).max(1);
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
-    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds)?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds)?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, TRIALS)?;
+    watch_idle(socket, silence)?;
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ms)
 }
 

@@ -7,8 +7,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::socket_calls::{SocketAddress, length_of, open, option_at, set_option};
-use super::{check, check_count};
+use super::socket_calls::{
+    SocketAddress, length_of, message_of, open, option_at, set_option, watch_idle,
+};
+use super::{check, check_count, part_of};
 
 /// Listens on an address. Port 0 stands for any free port. A port that was given can be used again
 /// at once after an earlier listener has ended. An IPv6 address takes no connections of IPv4 if
@@ -29,7 +31,7 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 
 /// The options of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct TcpOptions {
     /// An idle connection fails about this time after the other machine stopped answering.
     pub keep_alive: Duration,
     /// How many bytes that were not sent yet the kernel may hold (`TCP_NOTSENT_LOWAT`).
@@ -45,15 +47,8 @@ pub struct Options {
 /// The end of a machine is noticed while the connection is idle. `TCP_USER_TIMEOUT`, which would
 /// count while data is under way, also ends connections to a peer that lives and whose window is
 /// shut.
-pub fn set_options(socket: BorrowedFd<'_>, options: Options) -> io::Result<()> {
-    const TRIALS: i32 = 3;
-    let seconds = i32::try_from(options.keep_alive.as_secs()).unwrap_or(i32::MAX);
-    let seconds = (seconds / (TRIALS + 1)).max(1);
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
-    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds)?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds)?;
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, TRIALS)?;
+pub fn set_options(socket: BorrowedFd<'_>, options: TcpOptions) -> io::Result<()> {
+    watch_idle(socket, options.keep_alive)?;
     let apart = i32::try_from(options.attempts_apart_max.as_millis()).unwrap_or(i32::MAX);
     let _ = set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, apart.clamp(1000, 120_000));
     set_unsent_max(socket, options.unsent_bytes_max)
@@ -100,15 +95,8 @@ pub fn receive_parts(
     first: &mut [MaybeUninit<u8>],
     second: &mut [u8],
 ) -> io::Result<usize> {
-    let part = |start, length| libc::iovec { iov_base: start, iov_len: length };
-    let mut parts = [
-        part(first.as_mut_ptr().cast(), first.len()),
-        part(second.as_mut_ptr().cast(), second.len()),
-    ];
-    // SAFETY: all zeros is a valid `msghdr`.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = parts.len();
+    let mut parts = [part_of(first), part_of(second)];
+    let mut message = message_of(&mut parts);
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: both parts have room for their lengths, live through the call, and nothing else
     // refers to them.
@@ -250,7 +238,7 @@ mod tests {
         let (mut one, two) = pair();
         let keep_alive = Duration::from_secs(8);
         let attempts_apart_max = Duration::from_secs(2);
-        let options = Options { keep_alive, unsent_bytes_max: 1 << 17, attempts_apart_max };
+        let options = TcpOptions { keep_alive, unsent_bytes_max: 1 << 17, attempts_apart_max };
         set_options(one.as_fd(), options).unwrap();
         one.write_all(&[1; 1000]).unwrap();
         while unacknowledged(one.as_fd()).unwrap() > 0 {}

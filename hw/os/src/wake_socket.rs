@@ -15,7 +15,7 @@ const _: () = assert!(size_of::<WakeKey>() == KEY_BYTES as usize);
 /// A datagram socket under an abstract name, which is readable after a wake.
 ///
 /// Any process may send to an abstract name. So a filter in the kernel drops all packets without
-/// the key, and strangers wake nobody.
+/// the key, and other processes wake nobody.
 pub struct WakeSocket {
     socket: OwnedFd,
     key: WakeKey,
@@ -132,7 +132,7 @@ mod tests {
             own.0.clear();
         }
         assert!(!is_readable(own.0.as_fd()));
-        // Those who take no packets keep nobody from being woken.
+        // Sockets whose owners take no packets keep no other owner from being woken.
         let lazy: Vec<_> = (0..200)
             .map(|at| {
                 let name = format!("wake-lazy-{}-{at}", std::process::id());

@@ -10,7 +10,7 @@ use tagmatch_device::{
 };
 use tagmatch_os::event::Epoll;
 
-use super::networks::Networks;
+use super::networks::NetworkDevices;
 
 /// While the local device always has something, the networks are polled once in so many polls: a
 /// power of two.
@@ -25,7 +25,7 @@ const POLLS_PER_TURN: u32 = 64;
 pub struct Routed<L, N: ?Sized = dyn JoinAndSleep + Send, S = Epoll> {
     /// Shared memory.
     local: L,
-    networks: Networks<N>,
+    networks: NetworkDevices<N>,
     address: Address,
     limits: Limits,
     polls: u32,
@@ -63,7 +63,7 @@ impl<L: Join, N: Join + ?Sized, S> Routed<L, N, S> {
         devices: Vec<Box<N>>,
         sleep: S,
     ) -> Result<Self, DeviceError> {
-        let mut networks = Networks::new(devices);
+        let mut networks = NetworkDevices::new(devices);
         let address = address_of(&local, &networks)?;
         let numbers = PeerNumbers::of_several_devices();
         local.join(address, &numbers);
@@ -109,7 +109,7 @@ impl<L: Join, N: Join + ?Sized, S> Routed<L, N, S> {
 /// The address of a worker with these devices. Its name is that of the local device.
 fn address_of<L: Join, N: Join + ?Sized>(
     local: &L,
-    networks: &Networks<N>,
+    networks: &NetworkDevices<N>,
 ) -> Result<Address, DeviceError> {
     let address = local.address();
     let mut contents = Contents::new(Contents::of(&address)?.name);

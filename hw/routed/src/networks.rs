@@ -7,7 +7,7 @@ const POLLS_WITHOUT_PEER: u32 = 64;
 
 /// The networks of a worker.
 #[derive(Clone)]
-pub(crate) struct Networks<N: ?Sized> {
+pub(crate) struct NetworkDevices<N: ?Sized> {
     members: Vec<Box<N>>,
     /// By index of a peer: 0 if it isn't on a network, else the network's place, from 1.
     routes: Vec<u8>,
@@ -18,9 +18,9 @@ pub(crate) struct Networks<N: ?Sized> {
     polls: u32,
 }
 
-impl<N: Join + ?Sized> Networks<N> {
+impl<N: Join + ?Sized> NetworkDevices<N> {
     pub(crate) fn new(devices: Vec<Box<N>>) -> Self {
-        Networks { members: devices, routes: Vec::new(), peers: 0, turn: 0, polls: 0 }
+        NetworkDevices { members: devices, routes: Vec::new(), peers: 0, turn: 0, polls: 0 }
     }
 
     /// The devices.
@@ -82,7 +82,7 @@ impl<N: Join + ?Sized> Networks<N> {
 
     #[inline(never)]
     fn poll_all(&mut self) -> Option<Event<'_>> {
-        let Networks { members, routes, peers, turn, .. } = self;
+        let NetworkDevices { members, routes, peers, turn, .. } = self;
         *turn = if *turn + 1 < members.len() { *turn + 1 } else { 0 };
         let (before, after) = members.split_at_mut(*turn);
         let places = (*turn..).zip(after).chain((0..).zip(before));
@@ -203,14 +203,14 @@ mod tests {
         fn join(&mut self, _: Address, _: &PeerNumbers) {}
     }
 
-    fn networks(events: [Vec<Event<'static>>; 3]) -> Networks<Scripted> {
+    fn networks(events: [Vec<Event<'static>>; 3]) -> NetworkDevices<Scripted> {
         let all = [Network::Verbs, Network::Tcp, Network::Shm].into_iter().zip(events);
         let scripted =
             all.map(|(network, events)| Scripted { network, events: events.into(), polls: 0 });
-        Networks::new(scripted.map(Box::new).collect())
+        NetworkDevices::new(scripted.map(Box::new).collect())
     }
 
-    fn connected(networks: &mut Networks<Scripted>, network: Network, peer: u32) {
+    fn connected(networks: &mut NetworkDevices<Scripted>, network: Network, peer: u32) {
         networks.connect(network, (), |_| Ok(PeerId(peer))).unwrap();
     }
 
@@ -228,17 +228,17 @@ mod tests {
         let events = |network: u64| (0..4).map(|at| failed(10 * network + at)).collect();
         let mut networks = networks([events(0), events(1), events(2)]);
         connected(&mut networks, Network::Tcp, 1);
-        let mut came = Vec::new();
+        let mut tokens = Vec::new();
         while let Some(Event::ReadDone { token, .. }) = networks.poll() {
-            came.push(token);
+            tokens.push(token);
         }
-        assert_eq!(came, [10, 20, 0, 11, 21, 1, 12, 22, 2, 13, 23, 3]);
+        assert_eq!(tokens, [10, 20, 0, 11, 21, 1, 12, 22, 2, 13, 23, 3]);
     }
 
     #[test]
     fn networks_are_polled_each_time_while_they_have_a_peer() {
         let mut networks = networks([vec![down(2)], vec![down(1)], vec![]]);
-        let polls = |networks: &mut Networks<Scripted>, count: u32| {
+        let polls = |networks: &mut NetworkDevices<Scripted>, count: u32| {
             let before = networks.members[2].polls;
             let found = (0..count).filter(|_| networks.poll().is_some()).count();
             (found, networks.members[2].polls - before)

@@ -31,7 +31,7 @@ pub enum Role {
     Listener = 2,
 }
 
-/// What an end of a connection has said about itself.
+/// What an end of a connection sends about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofEnd<'a> {
     /// Its random bytes.

@@ -60,7 +60,7 @@ impl Secret {
         // The opened file is asked, not the name: the name may mean another file by now.
         let facts = file.metadata().map_err(unreadable)?;
         if !facts.is_file() {
-            return exposed("is no regular file");
+            return exposed("is not a regular file");
         }
         if facts.uid() != own_uid() {
             return exposed("belongs to another user; it must belong to the user of this process");

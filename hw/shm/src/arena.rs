@@ -29,9 +29,9 @@ const BUFFER_STEP_BYTES: usize = 4096;
 
 /// The memory of this worker's device. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Arena(Arc<Shared>);
+pub(crate) struct Arena(Arc<ArenaMemory>);
 
-struct Shared {
+struct ArenaMemory {
     memory: SealedMemory,
     mapping: Mapping,
     start: NonNull<u8>,
@@ -42,9 +42,9 @@ struct Shared {
 
 // SAFETY: the mapping belongs to the process, not to a thread. `start` points to it, and is used
 // for the words of the header, which are atomics, and for the addresses of buffers.
-unsafe impl Send for Shared {}
+unsafe impl Send for ArenaMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ArenaMemory {}
 
 impl Arena {
     /// Most bytes.
@@ -63,7 +63,7 @@ impl Arena {
         let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-memory", length)?;
         let start = NonNull::new(mapping.start()).ok_or(io::ErrorKind::OutOfMemory)?;
         let free = Mutex::new(FreeRanges::new(HEADER_BYTES..length));
-        Ok(Arena(Arc::new(Shared { memory, mapping, start, free, owner: Pid::own() })))
+        Ok(Arena(Arc::new(ArenaMemory { memory, mapping, start, free, owner: Pid::own() })))
     }
 
     /// Address of the first byte in this process.
@@ -83,7 +83,7 @@ impl Arena {
         let at = free.take(taken)?;
         drop(free);
         let arena = Arc::clone(&self.0);
-        Some(Buffer::lent(Box::new(Lent { arena, at, taken, length })))
+        Some(Buffer::lent(Box::new(ArenaBuffer { arena, at, taken, length })))
     }
 
     /// The generation of the connection for which peers set this bit of the doorbell.
@@ -111,12 +111,12 @@ impl AsFd for Arena {
 
 /// Whether a buffer is memory of a device.
 pub(crate) fn is_of_device(buffer: &Buffer) -> bool {
-    buffer.lent_memory().is_some_and(<dyn Any>::is::<Lent>)
+    buffer.lent_memory().is_some_and(<dyn Any>::is::<ArenaBuffer>)
 }
 
 /// A part of the memory that a buffer uses.
-struct Lent {
-    arena: Arc<Shared>,
+struct ArenaBuffer {
+    arena: Arc<ArenaMemory>,
     at: usize,
     /// Bytes that belong to it.
     taken: usize,
@@ -127,7 +127,7 @@ struct Lent {
 // SAFETY: `taken` bytes from `at` on are inside the mapping, which lives as long as `arena`, and
 // they belong to this value alone until it puts them back. Peers only read them. They were zero, or
 // were written by earlier owners.
-unsafe impl LentMemory for Lent {
+unsafe impl LentMemory for ArenaBuffer {
     fn memory(&self) -> (NonNull<u8>, usize) {
         // SAFETY: inside the mapping.
         (unsafe { self.arena.start.add(self.at) }, self.length)
@@ -138,7 +138,7 @@ unsafe impl LentMemory for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ArenaBuffer {
     fn drop(&mut self) {
         if self.arena.owner == Pid::own() {
             let mut free = self.arena.free.lock().unwrap_or_else(PoisonError::into_inner);

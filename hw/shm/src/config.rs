@@ -12,9 +12,9 @@ use super::ring::Geometry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ReadPolicy {
-    /// Directly where the kernel allows it, found out per peer by trying; else by copying. A direct
-    /// read waits inside the kernel for memory that the peer withholds (userfaultfd(2), FUSE):
-    /// peers are trusted not to.
+    /// Directly where the kernel allows it, which is tried for each peer; by copying elsewhere. A
+    /// direct read waits inside the kernel for memory that the peer withholds (userfaultfd(2),
+    /// FUSE): peers are trusted not to.
     #[default]
     Auto,
     /// Directly. A peer whose memory can't be read directly is refused.
@@ -64,45 +64,45 @@ tagmatch_device::settings! {
         /// sides keep up with each other, and all of it while a busy writer finds that faster
         /// ([`learns`](#structfield.learns)). Memory that was not used for one or two times
         /// `sweep_interval` is given back as both sides poll. Default: 256 KiB.
-        pub ring_bytes: u32,
+        pub ring_bytes: u32 = 256 << 10,
         /// Longest message that we receive, header included: 64 bytes to 128 less than half of
         /// `ring_bytes`. Less from a peer whose `ring_bytes` allow less. Default: 16 KiB + 64.
-        pub message_max: u32,
+        pub message_max: u32 = (16 << 10) + 64,
         /// Whether peers should send messages that are somewhat longer than `message_max` in
         /// fragments, through the ring. Without it, this worker reads them out of the memory of the
         /// peers. Off for a worker with a NIC's list, which fragments don't pass. Default: `true`.
-        pub fragments: bool,
+        pub fragments: bool = true,
         /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
-        pub read: ReadPolicy,
+        pub read: ReadPolicy = ReadPolicy::Auto,
         /// Whether this worker copies a part of the long messages (64 KiB or more) that it sends
         /// into the receiver's memory, while it polls. So both processors copy. A receiver that
         /// withholds its memory (userfaultfd(2), FUSE) can make this process wait inside the
         /// kernel. Not where the kernel forbids it, nor with [`ReadPolicy::Copied`]. Default:
         /// `true`.
-        pub sender_copies: bool,
+        pub sender_copies: bool = true,
         /// Into which buffers of this worker senders may copy a part of the long messages that it
         /// receives. Default: [`SenderWrites::OwnedBuffers`].
-        pub sender_writes: SenderWrites,
+        pub sender_writes: SenderWrites = SenderWrites::OwnedBuffers,
         /// Whether this worker learns, for each peer, which of two ways is faster: short or long
         /// laps of the ring that it writes, and whether a sender copies a part of the messages that
         /// this worker reads, for each class of lengths. Both ways are measured on messages that
         /// pass, and the slower one is tried ever more rarely. `false`: laps are short, and senders
         /// copy wherever they may. Default: `true`.
-        pub learns: bool,
+        pub learns: bool = true,
         /// Whether processes of the same user may be allowed to read our memory, where Yama would
         /// allow it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it
         /// and under Yama's scope 1, reads are done by copying. Default: `true`.
-        pub allow_readers: bool,
+        pub allow_readers: bool = true,
         /// How long to try to reach a peer whose socket can't be connected to, and how long a
-        /// stranger may take over its greeting. A peer that is there and doesn't look is waited
-        /// for. Above zero, up to one hour. Default: 10 s.
-        pub connect_timeout: Duration,
+        /// process that connects may take until it has sent its hello. A peer that is there and
+        /// doesn't poll is waited for. Above zero, up to one hour. Default: 10 s.
+        pub connect_timeout: Duration = Duration::from_secs(10),
         /// Most peers connected at a time, up to 4,095. At least 1. Default: 4,095.
-        pub peers_max: u32,
+        pub peers_max: u32 = 4095,
         /// Most peers connected at a time that one other process has brought: 1 or more; default:
         /// 1,024. So it takes several processes to use up all places. Peers that this worker has
         /// connected to don't count.
-        pub process_peers_max: u32,
+        pub process_peers_max: u32 = 1024,
         /// Most bytes of device memory, out of which large buffers come that this worker gives out
         /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever
         /// [`ShmConfig::read`] is. Only what was used takes memory, which is used again, and which
@@ -114,37 +114,16 @@ tagmatch_device::settings! {
         /// `vm.overcommit_memory=2`, there is no device memory. A process that locks its memory
         /// (mlockall(2)) should set 0, since all of it would be taken at once. Core dumps leave it
         /// out.
-        pub device_memory_bytes: u64,
+        pub device_memory_bytes: u64 = 256 << 20,
         /// A peer, or another process of the same user, can clear the doorbell bit that says that a
         /// ring has a message, and the word that says that this worker sleeps. So all rings are
         /// looked at without their bits after this time at the latest, whether the worker polls or
         /// sleeps: no message waits longer. A sleeping worker wakes for each such look. Above zero,
         /// up to one hour. Default: 1 s.
-        pub sweep_interval: Duration,
+        pub sweep_interval: Duration = Duration::from_secs(1),
         /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
         /// Default: `true`.
-        pub membarrier: bool,
-    }
-}
-
-impl Default for ShmConfig {
-    fn default() -> Self {
-        ShmConfig {
-            ring_bytes: 256 << 10,
-            message_max: (16 << 10) + 64,
-            fragments: true,
-            read: ReadPolicy::Auto,
-            sender_copies: true,
-            sender_writes: SenderWrites::OwnedBuffers,
-            learns: true,
-            allow_readers: true,
-            connect_timeout: Duration::from_secs(10),
-            peers_max: 4095,
-            process_peers_max: 1024,
-            device_memory_bytes: 256 << 20,
-            sweep_interval: Duration::from_secs(1),
-            membarrier: true,
-        }
+        pub membarrier: bool = true,
     }
 }
 

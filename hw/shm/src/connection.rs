@@ -11,7 +11,7 @@ use super::doorbell::{Doorbell, DoorbellBit};
 use super::lifelines::lifeline::Lifeline;
 use super::nonce::OwnNonce;
 use super::peer_memory::PeerMemory;
-use super::processes::{PeerProcess, ProcessId};
+use super::processes::{CallingProcess, ReadableProcess};
 use super::ring::{Producer, PushError, Ring};
 use super::sharing::Sharing;
 
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     /// Wakes the worker itself. `None` for all other peers.
     pub(crate) eventfd: Option<Arc<EventFd>>,
     /// The process whose quota has counted this connection; `None` if this worker has connected.
-    pub(crate) counted_for: Option<ProcessId>,
+    pub(crate) counted_for: Option<CallingProcess>,
     pub(crate) read_mode: ReadMode,
     /// The memory of the peer's device, from which buffers are read whatever `read_mode` is.
     pub(crate) memory: Option<PeerMemory>,
@@ -58,7 +58,7 @@ pub(crate) struct OtherEnd {
     /// By it the peer knows that it still may read this worker's buffers.
     pub(crate) own_nonce: OwnNonce,
     /// `None` if the peer is in another pid namespace, or where the kernel has no pidfd.
-    pub(crate) process: Option<PeerProcess>,
+    pub(crate) process: Option<ReadableProcess>,
 }
 
 impl Drop for OtherEnd {
@@ -87,7 +87,7 @@ impl Connection {
     }
 
     /// The process of the peer, if its memory can be read.
-    pub(crate) fn process(&self) -> Option<&PeerProcess> {
+    pub(crate) fn process(&self) -> Option<&ReadableProcess> {
         self.other_end.as_ref()?.process.as_ref()
     }
 

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use tagmatch_device::{DeviceError, DownReason, Event, PeerId};
+use tagmatch_device::{DeviceError, DownReason, Event, PeerId, Quota};
 
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::doorbell::{Doorbell, DoorbellBit};
 use super::inboxes::Inboxes;
 use super::lifelines::Lifelines;
-use super::peers::{Attempt, PeerState, Peers};
-use super::processes::ProcessQuota;
+use super::peers::{HelloAttempt, PeerState, Peers};
+use super::processes::CallingProcess;
 use super::reads::Reads;
 use super::ring::PushError;
 use super::ring::slot::MessageShape;
@@ -23,7 +23,8 @@ pub(crate) struct Connections {
     pub(crate) watcher: Watcher,
     /// Dropped before `reads`: what ends with a connection ends before the exposed buffers.
     pub(crate) peers: Peers,
-    pub(crate) quota: ProcessQuota,
+    /// The connections that each other process has made to this worker.
+    pub(crate) quota: Quota<CallingProcess>,
     pub(crate) inboxes: Inboxes,
     pub(crate) reads: Reads,
     pub(crate) events: VecDeque<Event<'static>>,
@@ -47,7 +48,7 @@ impl Connections {
         Ok(Connections {
             watcher: Watcher::new()?,
             peers: Peers::default(),
-            quota: ProcessQuota::new(config.process_peers_max),
+            quota: Quota::new(config.process_peers_max),
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
             reads: Reads::new(config),
@@ -71,7 +72,7 @@ impl Connections {
     }
 
     /// Takes back an attempt to connect: its socket and its ring.
-    pub(crate) fn withdraw(&mut self, attempt: Attempt) {
+    pub(crate) fn withdraw(&mut self, attempt: HelloAttempt) {
         self.watcher.forget(attempt.socket.as_fd());
         self.inboxes.release(attempt.offer.bit);
     }
@@ -248,10 +249,12 @@ impl Connections {
     /// Gives back what a connection takes of this worker, except its reads.
     fn release(&mut self, connection: &Connection) {
         // Before any buffer is given back.
-        connection.other_end.iter().for_each(|other| other.own_nonce.erase());
+        if let Some(other) = &connection.other_end {
+            other.own_nonce.erase();
+        }
         self.inboxes.remove(connection.inbox);
         if let Some(process) = connection.counted_for {
-            self.quota.remove(process);
+            self.quota.remove(&process);
         }
     }
 

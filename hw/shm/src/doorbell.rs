@@ -1,10 +1,10 @@
 //! The doorbell: how a sender says that a ring has a message, when the reader doesn't poll that
 //! ring.
 //!
-//! Each worker has one page with a bit for each ring, and a summary bit for each word of these. A
-//! poll looks at the summary alone, so silent peers cost nothing, however many there are. Any peer
-//! can write anything into the page. A set bit only means that the ring is to be looked at; each
-//! ring is also looked at now and then without its bit.
+//! Each worker has one page with a bit for each ring, and a summary bit for each word of such bits.
+//! A poll looks at the summary alone, so silent peers cost nothing, however many there are. Any
+//! peer can write anything into the page. A set bit only means that the ring is to be looked at;
+//! each ring is also looked at now and then without its bit.
 
 #[cfg(not(all(loom, test)))]
 use std::ptr::NonNull;
@@ -128,7 +128,7 @@ impl Doorbell {
         SleepAnnounced(())
     }
 
-    /// Says that the owner is awake. Who sees that late sends a wake too many.
+    /// Says that the owner is awake. A sender that sees that late sends a needless wake.
     pub(crate) fn end_sleep(&self) {
         self.page().sleeping.0.store(0, Relaxed);
     }
@@ -237,11 +237,11 @@ mod tests {
             for bit in &bits {
                 pending.insert(DoorbellBit::new(*bit).unwrap());
             }
-            let mut seen = BTreeSet::new();
+            let mut indices = BTreeSet::new();
             for _ in 0..bits.len() {
-                seen.insert(u32::try_from(pending.next().unwrap().index()).unwrap());
+                indices.insert(u32::try_from(pending.next().unwrap().index()).unwrap());
             }
-            prop_assert_eq!(&seen, &bits);
+            prop_assert_eq!(&indices, &bits);
             for bit in &bits {
                 pending.remove(DoorbellBit::new(*bit).unwrap());
             }

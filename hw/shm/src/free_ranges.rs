@@ -21,7 +21,7 @@ impl FreeRanges {
     }
 
     /// Takes `length` bytes, at least 1, and returns their start; `None` if no range is long
-    /// enough. The shortest range that fits is used, and of these the first. So bytes that were
+    /// enough. The shortest range that fits is used, the first of several. So bytes that were
     /// never used, which take no memory yet, are used last.
     pub(crate) fn take(&mut self, length: usize) -> Option<usize> {
         let &(found, start) = self.by_length.range((length, 0)..).next()?;

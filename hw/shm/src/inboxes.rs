@@ -14,7 +14,7 @@ use tagmatch_os::process;
 
 use super::doorbell::{Doorbell, DoorbellBit, PendingRings, SleepAnnounced};
 use super::ring::Consumer;
-use super::ring::consumer::{Taken, Watch};
+use super::ring::consumer::{TakenMessage, Watch};
 use super::ring::slot::{MessageShape, Meta};
 use super::sync::fence;
 
@@ -44,7 +44,7 @@ struct Hot {
 
 /// A ring in which there is a message.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct FoundSlot {
     pub(crate) bit: DoorbellBit,
     pub(crate) meta: Meta,
 }
@@ -150,7 +150,7 @@ impl Inboxes {
     /// # Safety
     /// The message's bytes are not read after the next call of a method of `self`.
     #[inline(always)]
-    pub(crate) unsafe fn take_common<'a>(&mut self) -> Option<(PeerId, Taken<'a>)> {
+    pub(crate) unsafe fn take_common<'a>(&mut self) -> Option<(PeerId, TakenMessage<'a>)> {
         let hot = self.hot.get_mut(self.first)?;
         if self.burst >= BURST || !hot.watch.is_there() {
             return None;
@@ -165,7 +165,7 @@ impl Inboxes {
 
     /// Looks for a message.
     #[inline]
-    pub(crate) fn find(&mut self) -> Option<Found> {
+    pub(crate) fn find(&mut self) -> Option<FoundSlot> {
         self.burst += 1;
         if self.burst > BURST {
             self.burst = 0;
@@ -194,7 +194,7 @@ impl Inboxes {
 
     /// Looks for a message in the rings whose doorbell bits were set.
     #[cold]
-    fn find_cold(&mut self) -> Option<Found> {
+    fn find_cold(&mut self) -> Option<FoundSlot> {
         if self.doorbell.is_rung() {
             self.doorbell.collect(&mut self.pending);
         }
@@ -213,7 +213,7 @@ impl Inboxes {
     }
 
     /// The next message of a ring, if it is there.
-    fn peek(&mut self, bit: DoorbellBit) -> Option<Found> {
+    fn peek(&mut self, bit: DoorbellBit) -> Option<FoundSlot> {
         let consumer = &mut self.inboxes.get_mut(bit.index())?.as_mut()?.consumer;
         let mut meta = consumer.peek()?;
         if consumer.skip(meta) {
@@ -222,7 +222,7 @@ impl Inboxes {
             }
             meta = consumer.peek()?;
         }
-        Some(Found { bit, meta })
+        Some(FoundSlot { bit, meta })
     }
 
     /// Makes a ring hot, if there is room.
@@ -259,7 +259,7 @@ impl Inboxes {
     /// # Errors
     /// The peer, and the rule that it broke.
     #[inline]
-    pub(crate) fn parse(&mut self, found: Found) -> Option<Parsed> {
+    pub(crate) fn parse(&mut self, found: FoundSlot) -> Option<Parsed> {
         let inbox = self.inboxes.get_mut(found.bit.index()).and_then(Option::as_mut);
         let Ok(inbox) = inbox.or_bug("a message is found in a ring that exists") else {
             self.cool(found.bit);
@@ -276,7 +276,11 @@ impl Inboxes {
 
     /// Takes the message that was found and parsed.
     #[inline(always)]
-    pub(crate) fn take(&mut self, bit: DoorbellBit, shape: MessageShape) -> Option<Taken<'_>> {
+    pub(crate) fn take(
+        &mut self,
+        bit: DoorbellBit,
+        shape: MessageShape,
+    ) -> Option<TakenMessage<'_>> {
         let inbox = self.inboxes.get_mut(bit.index())?.as_mut()?;
         let hot = inbox.is_hot.then(|| self.hot.iter_mut().find(|hot| hot.bit == bit)).flatten();
         Some(inbox.consumer.take(shape, hot.map(|hot| &mut hot.watch)))
@@ -462,8 +466,8 @@ mod tests {
         assert_eq!((push(&mut last), push(&mut last)), (Ok(()), Ok(())));
         assert_eq!(push(&mut last), Err(PushError::Full));
         doorbell.ring(DoorbellBit::new(number(HOT_MAX)).unwrap());
-        let heard: Vec<PeerId> = std::iter::from_fn(|| take(&mut inboxes)).collect();
-        assert_eq!(heard, [PeerId(number(HOT_MAX)); 2]);
+        let senders: Vec<PeerId> = std::iter::from_fn(|| take(&mut inboxes)).collect();
+        assert_eq!(senders, [PeerId(number(HOT_MAX)); 2]);
         assert_eq!(push(&mut last), Ok(()));
     }
 }

@@ -98,9 +98,9 @@
 //! - Lines are fetched for writing as on x86-64 (PRFM PSTL1KEEP). There is no CLDEMOTE.
 //! - 64 bytes count as a cache line. Where lines are longer (A64FX), neighbours share one, which
 //!   costs time and nothing else.
-//! - The device has no spin hint of its own; who waits gives it (`std::hint::spin_loop`, which is
-//!   ISB there). WFE is not used: a peer's store ends it only for one line, which was
-//!   loaded by LDXR before.
+//! - The device has no spin hint of its own; the caller that waits gives one
+//!   (`std::hint::spin_loop`, which is ISB there). WFE is not used: a peer's store ends it only for
+//!   one line, which was loaded by LDXR before.
 //! - Pages may have 4, 16 or 64 KiB. Long lines of a ring begin with a page of any of these sizes,
 //!   so that they can be given back.
 //!
@@ -133,7 +133,7 @@
 //! end from the kernel itself, at once, also while it sleeps, and needs to believe nobody. What the
 //! kernel holds grows with the square of the workers: some 2.5 KiB a pair. Other ways would need
 //! less of that, and were not taken: if each worker watched a few others and told the rest, a death
-//! would be known as late as the slowest of those who tell, and a hostile one could tell lies or
+//! would be known only once the slowest worker has told it, and a hostile worker could tell lies or
 //! nothing; a robust futex needs a list of each thread, which belongs to the C library; a lock of
 //! each worker in a file can be asked for, but wakes nobody. Where the kernel gives no such table
 //! (before Linux 5.9), all lifelines stay in the program's.
@@ -145,9 +145,9 @@
 //! a message is longer, or when it writes to this peer so often that the short laps would cost
 //! time. It comes back when it has written nothing between two sweeps
 //! ([`ShmConfig::sweep_interval`]); the reader then gives the long lines' pages back to the
-//! machine. Who makes the memory matters to nobody: the kernel counts a page for the process that
-//! touches it first, which is its writer, and each side takes no longer rings than its own settings
-//! allow.
+//! machine. It doesn't matter which side makes the memory: the kernel counts a page for the process
+//! that touches it first, which is its writer, and each side takes no longer rings than its own
+//! settings allow.
 
 mod arena;
 mod config;
@@ -171,8 +171,6 @@ mod inboxes;
 mod info;
 mod learned;
 mod lifelines;
-#[cfg(all(loom, test))]
-mod model;
 mod name;
 mod nonce;
 mod packet;
@@ -188,6 +186,10 @@ mod sharing;
 mod sleep;
 mod streaming;
 mod sync;
+#[cfg(all(loom, test))]
+mod tests {
+    mod model;
+}
 mod watcher;
 
 pub use config::{ReadPolicy, SenderWrites, ShmConfig};

@@ -16,21 +16,21 @@ use super::packet::Nonce;
 pub(crate) struct OwnNonce {
     /// In a box, so that it doesn't move: the peer was told its address.
     words: Box<[AtomicU64; 2]>,
-    said: Nonce,
+    nonce: Nonce,
 }
 
 impl OwnNonce {
     /// Puts unpredictable bytes into memory of their own.
     pub(crate) fn new() -> std::io::Result<Self> {
-        let said = Nonce(tagmatch_os::random()?);
-        let [a, b] = [0, 8].map(|at| tagmatch_device::bytes::array_at::<8>(&said.0, at));
+        let nonce = Nonce(tagmatch_os::random()?);
+        let [a, b] = [0, 8].map(|at| tagmatch_device::bytes::array_at::<8>(&nonce.0, at));
         let words = [a, b].map(|bytes| AtomicU64::new(u64::from_ne_bytes(bytes)));
-        Ok(OwnNonce { words: Box::new(words), said })
+        Ok(OwnNonce { words: Box::new(words), nonce })
     }
 
     /// Its address, and its bytes before they are erased.
-    pub(crate) fn said(&self) -> (u64, Nonce) {
-        ((&raw const *self.words).expose_provenance() as u64, self.said)
+    pub(crate) fn address_and_bytes(&self) -> (u64, Nonce) {
+        ((&raw const *self.words).expose_provenance() as u64, self.nonce)
     }
 
     /// Erases it: whatever is stored later by this thread is not taken for bytes of a buffer.
@@ -51,13 +51,13 @@ mod tests {
     use tagmatch_os::process::Pid;
 
     use super::*;
-    use crate::processes::PeerProcess;
+    use crate::processes::ReadableProcess;
 
     #[test]
     fn a_nonce_that_is_erased_is_not_found() {
         let own = OwnNonce::new().unwrap();
-        let (nonce_address, nonce) = own.said();
-        let process = PeerProcess { pid: Pid::own(), nonce_address, nonce };
+        let (nonce_address, nonce) = own.address_and_bytes();
+        let process = ReadableProcess { pid: Pid::own(), nonce_address, nonce };
         assert!(process.has_nonce());
         let mut into = [std::mem::MaybeUninit::uninit(); 5];
         let bytes = [1u8, 2, 3, 4, 5];

@@ -60,7 +60,7 @@ pub struct Hello {
 
 /// Why a worker refuses a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HelloRefusal {
     /// Both sides have connected at the same time, and the other connection counts.
     Crossed,
     /// The worker can't make a connection now. Try again.
@@ -75,14 +75,14 @@ pub enum Refusal {
     Lacking,
 }
 
-impl Refusal {
-    const ALL: [Refusal; 6] = [
-        Refusal::Crossed,
-        Refusal::Busy,
-        Refusal::Known,
-        Refusal::Full,
-        Refusal::Invalid,
-        Refusal::Lacking,
+impl HelloRefusal {
+    const ALL: [HelloRefusal; 6] = [
+        HelloRefusal::Crossed,
+        HelloRefusal::Busy,
+        HelloRefusal::Known,
+        HelloRefusal::Full,
+        HelloRefusal::Invalid,
+        HelloRefusal::Lacking,
     ];
 }
 
@@ -92,7 +92,7 @@ pub enum HandshakePacket {
     /// Offers or accepts a connection.
     Hello(Hello),
     /// Refuses a connection.
-    Refusal(Refusal),
+    HelloRefusal(HelloRefusal),
 }
 
 const MAGIC_HELLO: [u8; 8] = *b"TMshHELO";
@@ -190,7 +190,7 @@ impl Hello {
     }
 }
 
-impl Refusal {
+impl HelloRefusal {
     /// The packet.
     pub fn emit(self) -> Vec<u8> {
         let code = Self::ALL.iter().position(|other| *other == self).unwrap_or(0);
@@ -215,8 +215,8 @@ impl HandshakePacket {
         if bytes.len() == REFUSAL_LENGTH && bytes.starts_with(&MAGIC_REFUSAL) {
             // The version is ignored: the reasons of version 1 keep their numbers in all versions.
             let code = u32_at(bytes, 12) as usize;
-            let refusal = Refusal::ALL.get(code).copied().unwrap_or(Refusal::Invalid);
-            return Ok(HandshakePacket::Refusal(refusal));
+            let refusal = HelloRefusal::ALL.get(code).copied().unwrap_or(HelloRefusal::Invalid);
+            return Ok(HandshakePacket::HelloRefusal(refusal));
         }
         Err("not a packet of the handshake")
     }
@@ -249,10 +249,10 @@ mod tests {
         assert_eq!(HandshakePacket::parse(&hello().emit()), Ok(HandshakePacket::Hello(hello())));
         let without = Hello { memory: None, ..hello() };
         assert_eq!(HandshakePacket::parse(&without.emit()), Ok(HandshakePacket::Hello(without)));
-        for refusal in Refusal::ALL {
+        for refusal in HelloRefusal::ALL {
             assert_eq!(
                 HandshakePacket::parse(&refusal.emit()),
-                Ok(HandshakePacket::Refusal(refusal))
+                Ok(HandshakePacket::HelloRefusal(refusal))
             );
         }
     }

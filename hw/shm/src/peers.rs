@@ -18,7 +18,7 @@ use super::processes::OwnUsersSocket;
 /// ```
 pub(crate) enum PeerState {
     /// This worker tries to connect to the peer, or waits for the peer's own connection.
-    Connecting(Box<Connecting>),
+    Connecting(Box<ConnectingPeer>),
     /// Messages go both ways.
     Up(Box<Connection>),
     /// The peer is gone, for this reason. Messages that it wrote before are still to be delivered.
@@ -28,7 +28,7 @@ pub(crate) enum PeerState {
 }
 
 /// A peer that this worker tries to connect to.
-pub(crate) struct Connecting {
+pub(crate) struct ConnectingPeer {
     /// When to give up.
     pub(crate) deadline: Instant,
     /// When to try again, if no attempt is under way.
@@ -38,7 +38,7 @@ pub(crate) struct Connecting {
     /// What this process lacked at the last attempt.
     pub(crate) shortage: Option<Shortage>,
     /// The attempt whose answer is still to come.
-    pub(crate) attempt: Option<Attempt>,
+    pub(crate) attempt: Option<HelloAttempt>,
     /// The answer to the attempt is there, and this process lacks what it takes to accept the
     /// answer: when to look again.
     pub(crate) answer_at: Option<Instant>,
@@ -47,7 +47,7 @@ pub(crate) struct Connecting {
 }
 
 /// A socket on which a hello was sent, and what the hello offers.
-pub(crate) struct Attempt {
+pub(crate) struct HelloAttempt {
     pub(crate) begun: Instant,
     pub(crate) socket: OwnUsersSocket,
     /// The memory of the pair, with room for rings of this worker's geometry.
@@ -64,7 +64,7 @@ pub(crate) struct HelloOffer {
 
 impl tagmatch_device::PeerState for PeerState {
     type Connection = Connection;
-    type Connecting = Connecting;
+    type Connecting = ConnectingPeer;
 
     fn down() -> Self {
         PeerState::Down
@@ -72,10 +72,6 @@ impl tagmatch_device::PeerState for PeerState {
 
     fn is_down(&self) -> bool {
         matches!(self, PeerState::Down)
-    }
-
-    fn is_connecting(&self) -> bool {
-        matches!(self, PeerState::Connecting(_))
     }
 
     #[inline]
@@ -86,7 +82,7 @@ impl tagmatch_device::PeerState for PeerState {
         }
     }
 
-    fn connecting_mut(&mut self) -> Option<&mut Connecting> {
+    fn connecting_mut(&mut self) -> Option<&mut ConnectingPeer> {
         match self {
             PeerState::Connecting(connecting) => Some(connecting),
             _ => None,

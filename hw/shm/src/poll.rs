@@ -7,7 +7,7 @@ use tagmatch_device::{DownReason, Event, Incoming, PeerId};
 use super::device::Shm;
 use super::handshake::step::HandshakeStep;
 use super::peers::PeerState;
-use super::ring::consumer::Taken;
+use super::ring::consumer::TakenMessage;
 use super::watcher::Watched;
 
 /// The clock is read once in so many polls.
@@ -37,7 +37,7 @@ impl Shm {
         // exists.
         if let Some((peer, taken)) = unsafe { self.connections.inboxes.take_common() } {
             self.idle_polls = 0;
-            let Taken { bytes, immediate } = taken;
+            let TakenMessage { bytes, immediate } = taken;
             return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
         }
         if self.connections.inboxes.is_silent() {

@@ -1,6 +1,5 @@
-//! The processes of peers, and how many connections each of them has made to this worker.
+//! The processes of peers.
 
-use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,13 +13,13 @@ use super::packet::Nonce;
 /// The process of a peer, whose memory may be readable. The nonce tells whether `pid` still means
 /// the same process, and whether its worker still has its buffers.
 #[derive(Clone, Copy)]
-pub(crate) struct PeerProcess {
+pub(crate) struct ReadableProcess {
     pub(crate) pid: Pid,
     pub(crate) nonce_address: u64,
     pub(crate) nonce: Nonce,
 }
 
-impl PeerProcess {
+impl ReadableProcess {
     /// Whether the nonce can be read where the peer has it.
     pub(crate) fn has_nonce(&self) -> bool {
         let mut nonce = [0; NONCE_BYTES];
@@ -47,7 +46,7 @@ pub(crate) struct OwnUsersSocket {
 }
 
 impl OwnUsersSocket {
-    /// Asks the kernel who made the other end.
+    /// Asks the kernel which process made the other end.
     ///
     /// # Errors
     /// `EPERM`: a process of another user.
@@ -67,7 +66,7 @@ impl AsFd for OwnUsersSocket {
 
 /// Identifies a process that connects to this worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ProcessId {
+pub(crate) struct CallingProcess {
     /// 0 for every process that isn't in this pid namespace.
     pid: i32,
     /// Distinguishes processes that have had the same number. Before Linux 6.9 it is the same for
@@ -75,44 +74,11 @@ pub(crate) struct ProcessId {
     pidfd_inode: u64,
 }
 
-impl ProcessId {
+impl CallingProcess {
     /// Identifies the process at the other end of a connection; `None` if that is this process.
     pub(crate) fn of(pid: Pid, pidfd: Option<BorrowedFd<'_>>) -> Option<Self> {
         let pidfd_inode = pidfd.map_or(0, process::inode);
-        (pid != Pid::own()).then_some(ProcessId { pid: pid.0, pidfd_inode })
-    }
-}
-
-/// Limits the connections that one other process makes to this worker, so that one process can't
-/// use up the connections of all. It has an entry for each process that has connections now.
-pub(crate) struct ProcessQuota {
-    counts: HashMap<ProcessId, u32>,
-    max: u32,
-}
-
-impl ProcessQuota {
-    /// Allows `max` connections of one process at a time.
-    pub(crate) fn new(max: u32) -> Self {
-        ProcessQuota { counts: HashMap::new(), max }
-    }
-
-    /// Counts a new connection; `false` if the process has as many as it may have.
-    pub(crate) fn add(&mut self, process: ProcessId) -> bool {
-        let may = self.counts.get(&process).is_none_or(|count| *count < self.max);
-        if may {
-            *self.counts.entry(process).or_default() += 1;
-        }
-        may
-    }
-
-    /// Counts the end of a connection that was added.
-    pub(crate) fn remove(&mut self, process: ProcessId) {
-        if let Some(count) = self.counts.get_mut(&process) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&process);
-            }
-        }
+        (pid != Pid::own()).then_some(CallingProcess { pid: pid.0, pidfd_inode })
     }
 }
 
@@ -121,22 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_process_takes_its_quota_and_leaves_the_rest_to_others() {
-        let mut quota = ProcessQuota::new(3);
-        let [first, second] = [1, 2].map(|pid| ProcessId { pid, pidfd_inode: 0 });
-        let add = |quota: &mut ProcessQuota| (0..5).filter(|_| quota.add(first)).count();
-        assert_eq!(add(&mut quota), 3);
-        assert!(quota.add(second));
-        quota.remove(first);
-        assert_eq!(add(&mut quota), 1);
-        for _ in 0..100_000 {
-            quota.remove(first);
-            assert!(quota.add(first));
-        }
-        for process in [first, first, first, second] {
-            quota.remove(process);
-        }
-        assert!(quota.counts.is_empty());
-        assert_eq!(ProcessId::of(Pid::own(), None), None);
+    fn this_process_is_not_counted() {
+        assert_eq!(CallingProcess::of(Pid::own(), None), None);
     }
 }

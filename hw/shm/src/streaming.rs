@@ -55,7 +55,7 @@ pub(crate) struct Writing {
 
 /// How to write one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum WriteWay {
     /// With ordinary stores.
     Ordinary,
     /// With ordinary stores, which are timed.
@@ -73,22 +73,22 @@ impl Writing {
 
     /// How to write the next run, which has so many bytes.
     #[inline]
-    pub(crate) fn way(&mut self, length: usize) -> Way {
+    pub(crate) fn way(&mut self, length: usize) -> WriteWay {
         if !self.streams || length < BYTES_MIN {
-            return Way::Ordinary;
+            return WriteWay::Ordinary;
         }
         if length > self.timed_max {
-            return Way::Streaming;
+            return WriteWay::Streaming;
         }
         if self.until_timed == 0 {
             self.until_timed = TIMED_EVERY;
-            return Way::Timed;
+            return WriteWay::Timed;
         }
         self.until_timed -= 1;
         if self.ordinary_ns_per_kib > ORDINARY_NS_PER_KIB_MAX {
-            Way::Streaming
+            WriteWay::Streaming
         } else {
-            Way::Ordinary
+            WriteWay::Ordinary
         }
     }
 
@@ -103,15 +103,15 @@ impl Writing {
     /// # Safety
     /// `to` is the beginning of a cache line. The lines of a run of `from.len()` bytes are writable
     /// as a whole, and don't overlap `from`.
-    pub(crate) unsafe fn write(&mut self, way: Way, from: &[u8], to: *mut u8) {
-        let began = (way == Way::Timed).then(Instant::now);
+    pub(crate) unsafe fn write(&mut self, way: WriteWay, from: &[u8], to: *mut u8) {
+        let began = (way == WriteWay::Timed).then(Instant::now);
         // SAFETY: by the caller's promise.
         unsafe {
             match way {
-                Way::Ordinary | Way::Timed => {
+                WriteWay::Ordinary | WriteWay::Timed => {
                     std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
                 }
-                Way::Streaming => stream(from, to),
+                WriteWay::Streaming => stream(from, to),
             }
         }
         if let Some(began) = began {
@@ -196,18 +196,20 @@ mod tests {
     #[test]
     fn short_runs_are_written_in_the_ordinary_way_and_long_ones_are_streamed() {
         let mut writing = Writing::new(true, 4096);
-        assert_eq!(writing.way(BYTES_MIN - 1), Way::Ordinary);
-        assert_eq!(writing.way(4097), Way::Streaming);
+        assert_eq!(writing.way(BYTES_MIN - 1), WriteWay::Ordinary);
+        assert_eq!(writing.way(4097), WriteWay::Streaming);
         let mut plain = Writing::new(false, 4096);
-        assert_eq!(plain.way(BYTES_MIN), Way::Ordinary);
-        assert_eq!(plain.way(1 << 20), Way::Ordinary);
+        assert_eq!(plain.way(BYTES_MIN), WriteWay::Ordinary);
+        assert_eq!(plain.way(1 << 20), WriteWay::Ordinary);
     }
 
     #[test]
     fn the_time_of_an_ordinary_write_decides_for_runs_of_a_middle_length() {
         let mut writing = Writing::new(true, 4096);
-        for (time, then) in [(50, Way::Ordinary), (300, Way::Streaming), (50, Way::Ordinary)] {
-            assert_eq!(writing.way(4096), Way::Timed);
+        for (time, then) in
+            [(50, WriteWay::Ordinary), (300, WriteWay::Streaming), (50, WriteWay::Ordinary)]
+        {
+            assert_eq!(writing.way(4096), WriteWay::Timed);
             writing.took(4096, Duration::from_nanos(4 * time));
             for _ in 0..TIMED_EVERY {
                 assert_eq!(writing.way(4096), then);

@@ -39,7 +39,7 @@
 //!   the last messages.
 //!
 //! All this orders ordinary memory, for processors: `dmb ish`, and accesses that acquire or
-//! release. Memory that a NIC writes is another matter, and that of its driver (`hw/verbs`).
+//! release. Memory that a NIC writes needs other orders, for which its driver cares (`hw/verbs`).
 
 /// Bytes in the body of a slot: those of a message that lie in its slot, if it has no immediate
 /// data.

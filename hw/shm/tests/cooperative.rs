@@ -13,7 +13,9 @@ use tagmatch_os::process::{self, Pid};
 use tagmatch_shm::fuzzing::{Hello, Nonce, ReadMessage};
 use tagmatch_shm::{ReadPolicy, SenderWrites, Shm, ShmConfig};
 
-use common::{Owned, READER, connect, crowd, fall_asleep, pattern, poll, shm, sleep, wait_for};
+use common::{
+    Owned, READER, connect, crowd, fall_asleep, pattern, poll, read_end, shm, sleep, wait_for,
+};
 use hostile_peer::{Bystanders, HostilePeer, RawSocket, hello, invented};
 
 /// A message of 24 pieces, of which one poll of the receiver reads the first 8.
@@ -57,10 +59,7 @@ impl Pair {
     }
 
     fn end(&mut self) -> (Buffer, Result<(), ReadError>) {
-        wait_for(&mut [&mut self.reader], "the bytes", |_, event| match event {
-            Owned::ReadDone(1, into, result) => Some((into, result)),
-            other => panic!("{other:?}"),
-        })
+        read_end(&mut [&mut self.reader])
     }
 }
 
@@ -179,10 +178,7 @@ fn a_read_fails_if_the_sender_has_hung_up() {
     reader.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
     assert!(reader.poll().is_none());
     drop(sender);
-    let result = wait_for(&mut [&mut reader], "the end", |_, event| match event {
-        Owned::ReadDone(1, _, result) => Some(result),
-        other => panic!("{other:?}"),
-    });
+    let result = read_end(&mut [&mut reader]).1;
     assert_eq!(result, Err(ReadError::PeerDown));
 }
 
@@ -380,10 +376,7 @@ fn a_disconnected_peer_that_hangs_up_gives_the_buffer_back() {
         assert!(sender.end().is_none());
         sender.peer.socket = RawSocket(RawSocket::socket());
         let victim = &mut sender.bystanders.victim;
-        let result = wait_for(&mut [victim], "the buffer", |_, event| match event {
-            Owned::ReadDone(1, _, result) => Some(result),
-            other => panic!("{other:?}"),
-        });
+        let result = read_end(&mut [victim]).1;
         assert_eq!(result, Err(ReadError::PeerDown));
     }
 }
@@ -451,8 +444,8 @@ fn writes_for_a_receiver(sender_copies: bool, receiver: Receiver, has_crowd: boo
     let nonce = [5, 5].map(AtomicU64::new);
     let nonce_address = nonce.as_ptr().expose_provenance() as u64;
     let greeting = hello(invented(&bystanders.victim.address(), 40));
-    let said = Nonce((5u128 | 5 << 64).to_ne_bytes());
-    let greeting = Hello { nonce_address, nonce: said, ..greeting };
+    let contents = Nonce((5u128 | 5 << 64).to_ne_bytes());
+    let greeting = Hello { nonce_address, nonce: contents, ..greeting };
     let mut peer = HostilePeer::greet(&mut bystanders.victim, &greeting);
     let _crowd = has_crowd.then(|| crowd(&mut bystanders.victim));
     let span = bystanders.victim.expose(SENDER, Buffer::from(vec![9; LENGTH])).unwrap().span;

@@ -8,36 +8,12 @@ use std::time::{Duration, Instant};
 use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest, RemoteSpan};
 use tagmatch_shm::{Shm, ShmConfig};
 
-use common::{Other, Owned, READER, connect, pattern, poll, role, say, shm, wait_for};
+use common::{
+    Other, Owned, connect, connect_to_server, pattern, poll, role, say, serve, shm, wait_for,
+};
 
 /// Bytes of a message: 24 pieces.
-const LENGTH: usize = 3 << 20;
-
-/// The sender of two processes: it exposes a buffer to all peers, and polls until it is killed.
-fn serve() -> ! {
-    let mut shm = shm(ShmConfig::default());
-    let exposure = shm.expose(READER, Buffer::from(pattern(5, LENGTH))).unwrap();
-    say(shm.address());
-    say(exposure.span.address);
-    say(exposure.span.key);
-    loop {
-        poll(&mut shm);
-    }
-}
-
-fn reader_of(server: &mut Other) -> (Shm, PeerId, RemoteSpan) {
-    let address = server.hear_address();
-    let [start, key] = [(); 2].map(|()| server.hear());
-    let address_of = start.parse().unwrap();
-    let key = key.parse().unwrap();
-    let mut shm = shm(ShmConfig::default());
-    let peer = shm.connect(&address).unwrap();
-    wait_for(&mut [&mut shm], "the connection", |_, event| match event {
-        Owned::Up(up, _) if up == peer => Some(()),
-        other => panic!("{other:?}"),
-    });
-    (shm, peer, RemoteSpan { address: address_of, key, length: LENGTH as u64 })
-}
+const LENGTH: usize = common::SERVED;
 
 fn signal(server: &Other, signal: i32) {
     // SAFETY: no pointers; the process is a child of this one, and nothing has waited for it.
@@ -48,10 +24,10 @@ fn signal(server: &Other, signal: i32) {
 fn a_sender_that_is_stopped_holds_up_its_own_message_alone() {
     let name = "a_sender_that_is_stopped_holds_up_its_own_message_alone";
     if role().is_some() {
-        serve();
+        serve(ShmConfig::default());
     }
     let mut server = Other::spawn(name, "server");
-    let (mut shm, peer, remote) = reader_of(&mut server);
+    let (mut shm, peer, remote) = connect_to_server(&mut server, ShmConfig::default());
     let mut friend = common::shm(ShmConfig::default());
     let (to_friend, _) = connect(&mut shm, &mut friend);
     let expected = pattern(5, LENGTH);
@@ -66,12 +42,12 @@ fn a_sender_that_is_stopped_holds_up_its_own_message_alone() {
         }
         signal(&server, libc::SIGSTOP);
         shm.send(to_friend, common::message(b"on")).unwrap();
-        let mut heard = false;
+        let mut has_message = false;
         wait_for(&mut [&mut shm, &mut friend], "a message", |index, event| match event {
             Owned::Message(_, _, bytes) => (bytes == b"on").then_some(()),
             event if index == 0 => {
-                assert!(!heard);
-                heard = true;
+                assert!(!has_message);
+                has_message = true;
                 done = Some(event);
                 None
             }
@@ -166,11 +142,11 @@ fn a_receiver_that_is_stopped_holds_up_no_sender() {
 fn a_sender_that_dies_in_the_middle_ends_the_read() {
     let name = "a_sender_that_dies_in_the_middle_ends_the_read";
     if role().is_some() {
-        serve();
+        serve(ShmConfig::default());
     }
     for round in 0..20u64 {
         let mut server = Other::spawn(name, "server");
-        let (mut shm, peer, remote) = reader_of(&mut server);
+        let (mut shm, peer, remote) = connect_to_server(&mut server, ShmConfig::default());
         let into = Buffer::zeroed(LENGTH);
         shm.read(ReadRequest { peer, remote, into, token: 1 }).unwrap();
         let begin = Instant::now();

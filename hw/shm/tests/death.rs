@@ -2,17 +2,10 @@
 
 mod common;
 
-use tagmatch_device::{Device, DownReason, PeerId};
-use tagmatch_shm::{Shm, ShmConfig};
+use tagmatch_device::{Device, DownReason};
+use tagmatch_shm::ShmConfig;
 
-use common::{Other, Owned, connect, message, poll, role, say, shm, wait_for};
-
-fn expect_down(shm: &mut Shm, peer: PeerId, why: &DownReason) {
-    wait_for(&mut [shm], "the peer's end", |_, event| match event {
-        Owned::Down(down, reason) if (down, &reason) == (peer, why) => Some(()),
-        other => panic!("{other:?}"),
-    });
-}
+use common::{Other, connect, message, next_down, next_message, poll, role, say, shm, wait_up};
 
 /// A child that was made by clone(2) holds the sockets open, so only the pidfd reports the death.
 #[test]
@@ -29,13 +22,10 @@ fn a_death_is_noticed_while_a_forked_child_lives() {
     let mut shm = shm(ShmConfig::default());
     let peer = shm.connect(&other.hear_address()).unwrap();
     let child: i32 = other.hear().parse().unwrap();
-    wait_for(&mut [&mut shm], "the connection", |_, event| match event {
-        Owned::Up(up, _) if up == peer => Some(()),
-        other => panic!("{other:?}"),
-    });
+    wait_up(&mut shm, peer);
     // The worker dies, and its child lives on.
     other.kill();
-    expect_down(&mut shm, peer, &DownReason::Gone);
+    assert_eq!(next_down(&mut shm), (peer, DownReason::Gone));
     // SAFETY: no pointers. The child is a child of this process, and nothing has waited for it.
     unsafe { libc::kill(child, libc::SIGKILL) };
 }
@@ -60,16 +50,10 @@ fn a_forked_child_that_drops_a_device_disturbs_no_parent() {
     assert_eq!(status, 0);
     let (mut a, mut b) = devices.unwrap();
     a.send(to_b, message(b"still there")).unwrap();
-    wait_for(&mut [&mut b], "a message", |_, event| match event {
-        Owned::Message(_, _, bytes) => {
-            assert_eq!(bytes, b"still there");
-            Some(())
-        }
-        other => panic!("{other:?}"),
-    });
+    assert_eq!(next_message(&mut [&mut b]), b"still there");
     // Other workers can still connect, and the end of a peer is still noticed.
     let mut c = shm(ShmConfig::default());
     connect(&mut c, &mut a);
     drop(b);
-    expect_down(&mut a, to_b, &DownReason::Left);
+    assert_eq!(next_down(&mut a), (to_b, DownReason::Left));
 }

@@ -17,12 +17,14 @@ use tagmatch_device::{
 };
 use tagmatch_os::wake_socket::WakeSocket;
 use tagmatch_shm::fuzzing::{
-    Geometry, HandshakePacket, Hello, Nonce, ReadMessage, Refusal, ShmName,
+    Geometry, HandshakePacket, Hello, HelloRefusal, Nonce, ReadMessage, ShmName,
 };
 use tagmatch_shm::{ReadPolicy, ShmConfig};
 use tagmatch_testkit::random::Random;
 
-use common::{Owned, READER, connect, message, pattern, poll, shm, wait_for};
+use common::{
+    Owned, READER, connect, message, next_message, pattern, poll, read_end, shm, wait_for,
+};
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
 };
@@ -75,7 +77,7 @@ fn hellos_that_break_rules() {
         (claims(elsewhere), fds.to_vec()),
         (claims(older), fds.to_vec()),
         (claims(Address::from_bytes(&[1; 64]).unwrap()), fds.to_vec()),
-        (Refusal::Crossed.emit(), vec![]),
+        (HelloRefusal::Crossed.emit(), vec![]),
     ];
     for (bytes, fds) in packets {
         let raw = RawSocket::connect(&victim).unwrap();
@@ -88,7 +90,10 @@ fn hellos_that_break_rules() {
             assert!(bystanders.victim.poll().is_none());
         }
         if let Some((answer, _)) = raw.receive() {
-            assert!(matches!(HandshakePacket::parse(&answer), Ok(HandshakePacket::Refusal(_))));
+            assert!(matches!(
+                HandshakePacket::parse(&answer),
+                Ok(HandshakePacket::HelloRefusal(_))
+            ));
         }
     }
     // More silent pending connections than are kept. A new worker can connect nevertheless.
@@ -117,10 +122,10 @@ fn silent_pending_connections_are_closed_in_time() {
 fn memory_is_read_directly_only_where_the_nonce_is() {
     let nonce = Box::new([7u8; 16]);
     let nonce_address = nonce.as_ptr().addr() as u64;
-    for (seed, said, mode) in [(1, [7; 16], ReadMode::Direct), (2, [8; 16], ReadMode::Copied)] {
+    for (seed, nonce, mode) in [(1, [7; 16], ReadMode::Direct), (2, [8; 16], ReadMode::Copied)] {
         let mut victim = shm(ShmConfig::default());
         let greeting = hello(invented(&victim.address(), seed));
-        let greeting = Hello { nonce_address, nonce: Nonce(said), ..greeting };
+        let greeting = Hello { nonce_address, nonce: Nonce(nonce), ..greeting };
         let _hostile = HostilePeer::greet(&mut victim, &greeting);
         assert_eq!(victim.read_mode(PeerId(1)), mode);
     }
@@ -151,7 +156,7 @@ fn answers_that_break_rules() {
     let good = hello(invented(&shm(ShmConfig::default()).address(), 40));
     let doorbell = [memfd(DOORBELL_BYTES, SEALS)];
     let fds = doorbell.each_ref().map(AsRawFd::as_raw_fd);
-    let refusal = Refusal::Invalid.emit();
+    let refusal = HelloRefusal::Invalid.emit();
     let longer =
         |address| Hello { address, geometry: Geometry::new(1 << 19).unwrap(), ..good.clone() };
     // The last but one is right, but for another worker of the process. The last one has longer
@@ -290,9 +295,7 @@ fn a_message_that_frees_what_was_not_written() {
     for claimed in [0, 1 << 20] {
         hostile.read = claimed;
         hostile.write_slot(4, b"word");
-        wait_for(&mut [&mut bystanders.victim], "its message", |_, event| {
-            matches!(event, Owned::Message(..)).then_some(())
-        });
+        next_message(&mut [&mut bystanders.victim]);
         // Each of these takes two lines. The writer looks what it was told once in a page.
         let sent = (0..100).all(|_| bystanders.victim.send(peer, message(&[1; 80])).is_ok());
         assert_eq!(sent, claimed == 0);
@@ -308,19 +311,19 @@ fn a_writer_that_closes_its_socket_and_goes_on_writing_is_dropped() {
     // SAFETY: no pointers.
     unsafe { libc::shutdown(hostile.socket.0.as_raw_fd(), libc::SHUT_RDWR) };
     let start = Instant::now();
-    let mut heard = 0;
+    let mut messages = 0;
     loop {
-        while hostile.sent < heard + 8 {
+        while hostile.sent < messages + 8 {
             hostile.write_slot(4, b"more");
         }
         match poll(&mut bystanders.victim) {
-            Some(Owned::Message(..)) => heard += 1,
+            Some(Owned::Message(..)) => messages += 1,
             Some(Owned::Down(_, DownReason::Gone)) => break,
             None => assert!(start.elapsed() < common::PATIENCE),
             Some(other) => panic!("{other:?}"),
         }
         // Its end is noticed after a while.
-        assert!(heard < 250_000, "heard for ever");
+        assert!(messages < 250_000, "messages for ever");
     }
     assert!(bystanders.exchange().is_empty());
 }
@@ -387,10 +390,7 @@ fn memory_that_is_exposed_to_another_peer_is_not_copied() {
     let remote = exposure.span;
     let into = Buffer::zeroed(5000);
     friend.read(ReadRequest { peer: *to_victim, remote, into, token: 1 }).unwrap();
-    let into = wait_for(&mut [victim, friend], "the read", |_, event| match event {
-        Owned::ReadDone(1, into, Ok(())) => Some(into),
-        other => panic!("{other:?}"),
-    });
+    let into = read_end(&mut [victim, friend]).0;
     assert!(into[..] == [7; 5000]);
     assert!(bystanders.exchange().is_empty());
 }

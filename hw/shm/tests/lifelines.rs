@@ -15,8 +15,8 @@ use tagmatch_device::{
 use tagmatch_shm::{Shm, ShmConfig};
 
 use common::{
-    Other, Owned, READER, connect, crowd, fall_asleep, hear_line, message, pattern, poll, role,
-    say, shm, sleep, wait_for,
+    Other, Owned, READER, connect, crowd, fall_asleep, hear_line, message, next_down, next_up,
+    pattern, poll, role, say, shm, sleep, wait_for, wait_up,
 };
 use hostile_peer::HostilePeer;
 
@@ -193,9 +193,7 @@ fn each_end_is_noticed_by_a_sleeping_worker() {
     if let Some(role) = role() {
         let mut worker = shm(ShmConfig::default());
         say(worker.address());
-        wait_for(&mut [&mut worker], "the hub", |_, event| {
-            matches!(event, Owned::Up(..)).then_some(())
-        });
+        next_up(&mut worker);
         say("up");
         hear_line();
         match role.as_str() {
@@ -226,9 +224,7 @@ fn each_end_is_noticed_by_a_sleeping_worker() {
         .map(|(role, reason)| {
             let mut other = Other::spawn(test, role);
             let peer = hub.connect(&other.hear_address()).unwrap();
-            wait_for(&mut [&mut hub], "the connection", |_, event| {
-                matches!(event, Owned::Up(up, _) if up == peer).then_some(())
-            });
+            wait_up(&mut hub, peer);
             assert_eq!(other.hear(), "up");
             (other, peer, reason)
         })
@@ -279,9 +275,7 @@ fn a_worker_with_many_peers_leaves_each_of_them() {
     for peer in &mut crowd {
         assert!(sleep(peer, common::PATIENCE), "the end of the hub woke nobody");
         peer.disarm();
-        wait_for(&mut [peer], "the hub's end", |_, event| {
-            matches!(event, Owned::Down(_, DownReason::Left)).then_some(())
-        });
+        assert_eq!(next_down(peer).1, DownReason::Left);
     }
 }
 
@@ -311,9 +305,7 @@ fn a_buffer_that_was_let_go_is_not_read() {
         let exposure = worker.expose(READER, buffer).unwrap();
         say(worker.address());
         say(exposure.span.key);
-        wait_for(&mut [&mut worker], "the reader", |_, event| {
-            matches!(event, Owned::Up(..)).then_some(())
-        });
+        next_up(&mut worker);
         hear_line();
         drop(worker);
         say(behind.len());
@@ -326,9 +318,7 @@ fn a_buffer_that_was_let_go_is_not_read() {
     let remote = RemoteSpan { address: at, key: other.hear().parse().unwrap(), length: 100_000 };
     let mut reader = shm(sleepy());
     let peer = reader.connect(&address).unwrap();
-    wait_for(&mut [&mut reader], "the sender", |_, event| {
-        matches!(event, Owned::Up(up, _) if up == peer).then_some(())
-    });
+    wait_up(&mut reader, peer);
     let _crowd = crowd(&mut reader);
     let mut read = |token| {
         let into = Buffer::zeroed(100_000);

@@ -14,10 +14,13 @@ use memmap2::{MmapOptions, MmapRaw};
 use tagmatch_device::{
     Buffer, Device, DownReason, Exposure, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
 };
-use tagmatch_shm::fuzzing::{HandshakePacket, Hello, OfferedMemory, Refusal};
+use tagmatch_shm::fuzzing::{HandshakePacket, Hello, HelloRefusal, OfferedMemory};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
-use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
+use common::{
+    Other, Owned, READER, connect, message, next_down, pattern, poll, read_end, role, say, shm,
+    wait_for, wait_up,
+};
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
 };
@@ -45,10 +48,7 @@ fn start(device: &mut Shm, peer: PeerId, remote: RemoteSpan, token: u64) {
 
 /// Polls the reader alone until its read ends.
 fn end(device: &mut Shm) -> (Buffer, Result<(), ReadError>) {
-    wait_for(&mut [device], "a mapped read", |_, event| match event {
-        Owned::ReadDone(_, into, result) => Some((into, result)),
-        other => panic!("{other:?}"),
-    })
+    read_end(&mut [device])
 }
 
 fn read(device: &mut Shm, peer: PeerId, span: RemoteSpan) -> (Buffer, Result<(), ReadError>) {
@@ -106,11 +106,7 @@ fn beyond_the_bound_there_is_ordinary_memory() {
     for (buffer, seed, length) in [(large, 90, 1 << 20), (next, 91, 1 << 16)] {
         let span = b.expose(READER, buffer).unwrap().span;
         start(&mut a, to_b, span, 1);
-        let (into, result) =
-            wait_for(&mut [&mut a, &mut b], "a copied read", |_, event| match event {
-                Owned::ReadDone(_, into, result) => Some((into, result)),
-                other => panic!("{other:?}"),
-            });
+        let (into, result) = read_end(&mut [&mut a, &mut b]);
         assert!(result == Ok(()) && into[..] == pattern(seed, length)[..]);
     }
     for (seed, buffer) in kept.into_iter().enumerate() {
@@ -164,9 +160,7 @@ fn a_read_fails_if_its_owner_lets_go_of_the_buffer_meanwhile() {
             drop(b);
         }
         assert_eq!(end(&mut a).1, Err(ReadError::PeerDown));
-        wait_for(&mut [&mut a], "the peer's end", |_, event| {
-            matches!(event, Owned::Down(_, DownReason::Left)).then_some(())
-        });
+        assert_eq!(next_down(&mut a).1, DownReason::Left);
         drop(kept);
     }
 }
@@ -197,18 +191,14 @@ fn a_peer_that_is_killed_leaves_its_bytes_to_a_read_and_nothing_behind() {
     let inode = other.hear();
     let mut own = shm(config());
     let peer = own.connect(&address).unwrap();
-    wait_for(&mut [&mut own], "the connection", |_, event| {
-        matches!(event, Owned::Up(up, _) if up == peer).then_some(())
-    });
+    wait_up(&mut own, peer);
     assert!(mapped().contains(&inode));
     start(&mut own, peer, span, 1);
     read_a_part(&mut own);
     other.kill();
     let (into, result) = end(&mut own);
     assert!(result == Err(ReadError::PeerDown) || into[..] == pattern(3, 4 << 20)[..]);
-    wait_for(&mut [&mut own], "the peer's death", |_, event| {
-        matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
-    });
+    assert_eq!(next_down(&mut own).1, DownReason::Gone);
     assert!(!mapped().contains(&inode), "the memory of the dead peer is still mapped");
 }
 
@@ -291,7 +281,7 @@ fn memory_that_breaks_a_rule_is_refused_with_its_hello() {
         }
         // A hello that can't be parsed gets no answer.
         if let Some((answer, _)) = raw.receive() {
-            let refusal = HandshakePacket::Refusal(Refusal::Invalid);
+            let refusal = HandshakePacket::HelloRefusal(HelloRefusal::Invalid);
             assert_eq!(HandshakePacket::parse(&answer), Ok(refusal));
         }
     }

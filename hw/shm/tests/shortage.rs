@@ -10,13 +10,13 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, Device, DownReason, Shortage};
-use tagmatch_shm::fuzzing::{HandshakePacket, Refusal};
+use tagmatch_shm::fuzzing::{HandshakePacket, HelloRefusal};
 use tagmatch_shm::{Shm, ShmConfig};
 use tagmatch_testkit::process::Descriptors;
 
 use common::{
     Owned, a_device_without_descriptors_names_the_limit, accepting_end_reports_its_shortage,
-    connect, poll, shm, wait_for,
+    connect, next_down, next_message, next_up, poll, shm, wait_for, wait_up,
 };
 use hostile_peer::{DOORBELL_BYTES, RawSocket, SEALS, hello, invented, memfd};
 
@@ -66,9 +66,7 @@ fn a_worker_without_descriptors_connects_once_it_has_some() {
             });
         }
         a.send(to_b, common::message(b"there")).unwrap();
-        wait_for(&mut [&mut b], "the message", |_, event| {
-            matches!(event, Owned::Message(..)).then_some(())
-        });
+        next_message(&mut [&mut b]);
     }
 }
 
@@ -79,10 +77,7 @@ fn an_answer_waits_for_the_descriptors_to_accept_it() {
         let mut a = shm(ShmConfig::default());
         let mut b = shm(ShmConfig::default());
         let to_b = a.connect(&b.address()).unwrap();
-        let to_a = wait_for(&mut [&mut b], "the hello", |_, event| match event {
-            Owned::Up(peer, _) => Some(peer),
-            other => panic!("{other:?}"),
-        });
+        let to_a = next_up(&mut b);
         // The peer counts the connection as made, and may send.
         b.send(to_a, common::message(b"early")).unwrap();
         let held = descriptors.leave(free);
@@ -110,9 +105,7 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
         let (to_b, held);
         if is_answered {
             to_b = a.connect(&address).unwrap();
-            wait_for(&mut [&mut b], "the hello", |_, event| {
-                matches!(event, Owned::Up(..)).then_some(())
-            });
+            next_up(&mut b);
             held = descriptors.leave(0);
         } else {
             held = descriptors.leave(0);
@@ -126,9 +119,7 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_connects() {
         );
         drop(held);
         if is_answered {
-            wait_for(&mut [&mut b], "the end", |_, event| {
-                matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
-            });
+            assert_eq!(next_down(&mut b).1, DownReason::Gone);
         }
         connect(&mut shm(impatient()), &mut b);
     }
@@ -150,7 +141,7 @@ fn a_shortage_that_lasts_is_reported_by_the_end_that_accepts() {
 
 /// Calls a device again and again in the name of `claimed`, for longer than connecting may take.
 /// Returns the last answer, and what the device has reported.
-fn call(victim: &mut Shm, claimed: Address) -> (Refusal, Vec<Owned>) {
+fn call(victim: &mut Shm, claimed: Address) -> (HelloRefusal, Vec<Owned>) {
     let start = Instant::now();
     let mut answer = None;
     let mut reported = Vec::new();
@@ -164,7 +155,7 @@ fn call(victim: &mut Shm, claimed: Address) -> (Refusal, Vec<Owned>) {
         }
         let (bytes, _) = caller.receive().unwrap();
         match HandshakePacket::parse(&bytes) {
-            Ok(HandshakePacket::Refusal(refusal)) => answer = Some(refusal),
+            Ok(HandshakePacket::HelloRefusal(refusal)) => answer = Some(refusal),
             other => panic!("{other:?}"),
         }
     }
@@ -183,7 +174,7 @@ fn a_shortage_is_reported_for_the_process_alone_that_has_called() {
     // For the caller's socket and its memory, or for the device's end of the connection.
     let _held = descriptors.leave(2);
     let (answer, reported) = call(&mut victim, of_another);
-    assert_eq!((answer, reported.len()), (Refusal::Invalid, 0));
+    assert_eq!((answer, reported.len()), (HelloRefusal::Invalid, 0));
     let (_, reported) = call(&mut victim, of_this_process);
     let shortage = DownReason::Shortage(Shortage::Descriptors);
     assert!(
@@ -255,9 +246,7 @@ fn a_socket_whose_answer_has_waited_is_watched_as_others_are() {
         assert!(poll(&mut victim).is_none());
     }
     drop(held);
-    wait_for(&mut [&mut victim], "the connection", |_, event| {
-        matches!(event, Owned::Up(up, _) if up == peer).then_some(())
-    });
+    wait_up(&mut victim, peer);
     assert!(socket.send(b"nonsense", &[]));
     wait_for(&mut [&mut victim], "the end", |_, event| {
         matches!(event, Owned::Down(down, DownReason::Misbehaved { .. }) if down == peer)

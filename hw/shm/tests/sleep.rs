@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use tagmatch_device::{Device, DownReason, PeerId};
 use tagmatch_shm::{Shm, ShmConfig};
 
-use common::{Owned, connect, fall_asleep, message, poll, shm, sleep, sleep_for_event, wait_for};
+use common::{
+    Owned, connect, fall_asleep, message, next_down, next_up, poll, shm, sleep, sleep_for_event,
+    wait_for,
+};
 use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 
 #[test]
@@ -89,9 +92,7 @@ fn many_senders_wake_one_sleeping_worker() {
                 std::thread::spawn(move || {
                     let mut sender = shm(config);
                     let peer = sender.connect(&address).unwrap();
-                    wait_for(&mut [&mut sender], "the receiver", |_, event| {
-                        matches!(event, Owned::Up(..)).then_some(())
-                    });
+                    next_up(&mut sender);
                     for at in 0..COUNT {
                         let bytes =
                             [&[u8::try_from(number).unwrap()][..], &at.to_le_bytes()].concat();
@@ -168,12 +169,12 @@ fn sleeps_that_end_early_put_no_sweep_off() {
     // Asleep, so that no poll looks at the ring by itself.
     fall_asleep(victim);
     hostile.write_quietly(5, b"quiet");
-    let heard = (0..200).find_map(|_| {
+    let event = (0..200).find_map(|_| {
         sleep(victim, Duration::from_millis(20));
         victim.disarm();
         poll(victim).or_else(|| (!victim.arm(&[])).then(|| poll(victim)).flatten())
     });
-    assert!(matches!(&heard, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{heard:?}");
+    assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"quiet"), "{event:?}");
 }
 
 #[test]
@@ -208,8 +209,6 @@ fn messages_of_a_peer_that_hung_up_are_found_without_its_doorbell() {
     victim.disarm();
     let event = at_once(victim);
     assert!(matches!(&event, Some(Owned::Message(_, _, bytes)) if bytes == b"last"), "{event:?}");
-    wait_for(&mut [victim], "the peer's end", |_, event| {
-        matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
-    });
+    assert_eq!(next_down(victim).1, DownReason::Gone);
     assert!(bystanders.exchange().is_empty());
 }

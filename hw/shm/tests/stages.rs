@@ -148,10 +148,10 @@ impl Hub {
         let mut another = shm(ShmConfig::default());
         let to_hub = another.connect(&self.shm.address()).unwrap();
         let start = Instant::now();
-        let mut heard = None;
-        while heard.is_none() {
+        let mut received = None;
+        while received.is_none() {
             assert!(start.elapsed() < PATIENCE, "the hub serves no other peer");
-            heard = self.attend(traced);
+            received = self.attend(traced);
             match poll(&mut another) {
                 None => {}
                 Some(Owned::Up(peer, _)) if peer == to_hub => {
@@ -160,7 +160,7 @@ impl Hub {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(heard.unwrap(), b"from another");
+        assert_eq!(received.unwrap(), b"from another");
     }
 }
 

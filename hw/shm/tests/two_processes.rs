@@ -4,12 +4,13 @@ mod common;
 
 use std::time::Duration;
 
-use tagmatch_device::{
-    Buffer, Device, DownReason, PeerId, ReadError, ReadMode, ReadRequest, RemoteSpan,
-};
+use tagmatch_device::{Buffer, Device, DownReason, ReadError, ReadMode, ReadRequest, RemoteSpan};
 use tagmatch_shm::{ReadPolicy, Shm, ShmConfig};
 
-use common::{Other, Owned, READER, connect, message, pattern, poll, role, say, shm, wait_for};
+use common::{
+    Other, Owned, connect_to_server, hear_server, message, next_down, next_message, pattern,
+    read_end, role, serve, shm, wait_for, wait_up,
+};
 
 fn config() -> ShmConfig {
     let read = match std::env::var("TAGMATCH_TEST_READ").as_deref() {
@@ -19,55 +20,14 @@ fn config() -> ShmConfig {
     ShmConfig::default().read(read)
 }
 
-/// The program of the other process. It prints its address, exposes a buffer to all peers and
-/// echoes messages until it is killed.
-fn serve() -> ! {
-    serve_with(config())
-}
-
-fn serve_with(config: ShmConfig) -> ! {
-    let mut shm = shm(config);
-    let exposure = shm.expose(READER, Buffer::from(pattern(5, 3 << 20))).unwrap();
-    say(shm.address());
-    say(exposure.span.address);
-    say(exposure.span.key);
-    loop {
-        if let Some(Owned::Message(peer, immediate, bytes)) = poll(&mut shm) {
-            let echo = tagmatch_device::Outgoing { header: &[], payload: &bytes, immediate };
-            // This drops events of other peers, of which this test has none.
-            while shm.send(peer, echo).is_err() {
-                shm.poll();
-            }
-        }
-    }
-}
-
-fn hear_server(server: &mut Other) -> (tagmatch_device::Address, RemoteSpan) {
-    let address = server.hear_address();
-    let start = server.hear().parse().unwrap();
-    let key = server.hear().parse().unwrap();
-    (address, RemoteSpan { address: start, key, length: 3 << 20 })
-}
-
-fn wait_up(shm: &mut Shm, peer: PeerId) {
-    wait_for(&mut [shm], "the connection", |_, event| match event {
-        Owned::Up(up, _) if up == peer => Some(()),
-        other => panic!("{other:?}"),
-    });
-}
-
 #[test]
 fn messages_and_reads_cross_processes_until_the_peer_dies() {
     if role().is_some() {
-        serve();
+        serve(config());
     }
     let mut server =
         Other::spawn("messages_and_reads_cross_processes_until_the_peer_dies", "server");
-    let (address, span) = hear_server(&mut server);
-    let mut shm = shm(config());
-    let peer = shm.connect(&address).unwrap();
-    wait_up(&mut shm, peer);
-    assert_eq!(shm.peer_address(peer), Some(address));
+    let (mut shm, peer, span) = connect_to_server(&mut server, config());
     for length in [0, 1, 8, 56, 57, 64, 100, 4096, 16448] {
         let sent = pattern(length, length);
         shm.send(peer, message(&sent)).unwrap();
@@ -82,18 +42,11 @@ fn messages_and_reads_cross_processes_until_the_peer_dies() {
     assert_ne!(shm.read_mode(peer), ReadMode::Unknown);
     let into = Buffer::zeroed(3 << 20);
     shm.read(ReadRequest { peer, remote: span, into, token: 7 }).unwrap();
-    wait_for(&mut [&mut shm], "a read", |_, event| match event {
-        Owned::ReadDone(7, into, Ok(())) => {
-            assert!(into[..] == pattern(5, 3 << 20)[..]);
-            Some(())
-        }
-        other => panic!("{other:?}"),
-    });
+    let (into, result) = read_end(&mut [&mut shm]);
+    assert_eq!(result, Ok(()));
+    assert!(into[..] == pattern(5, 3 << 20)[..]);
     server.kill();
-    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
-        Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
-        other => panic!("{other:?}"),
-    });
+    assert_eq!(next_down(&mut shm), (peer, DownReason::Gone));
     let into = Buffer::zeroed(8);
     let remote = RemoteSpan { length: 8, ..span };
     let late = shm.read(ReadRequest { peer, remote, into, token: 8 });
@@ -111,64 +64,28 @@ fn an_address_without_a_worker_is_unreachable() {
     });
 }
 
-#[test]
-fn a_closed_worker_goes_down_after_its_messages() {
-    let mut a = shm(ShmConfig::default());
-    let mut b = shm(ShmConfig::default());
-    let (to_b, to_a) = connect(&mut a, &mut b);
-    for number in 0..100u8 {
-        b.send(to_a, message(&[number])).unwrap();
-    }
-    drop(b);
-    let mut next = 0;
-    wait_for(&mut [&mut a], "the peer's end", |_, event| match event {
-        Owned::Message(_, _, bytes) => {
-            assert_eq!(bytes, [next]);
-            next += 1;
-            None
-        }
-        Owned::Down(peer, DownReason::Left) => {
-            assert_eq!((peer, next), (to_b, 100));
-            Some(())
-        }
-        other => panic!("{other:?}"),
-    });
-}
-
 /// In a pid namespace of its own, the server sees no process number for its peer, and copies reads.
 /// The peer sees the server's number, and reads directly.
 #[test]
 fn workers_connect_across_pid_namespaces() {
     let test = "workers_connect_across_pid_namespaces";
     if role().is_some() {
-        serve();
+        serve(config());
     }
     let Some(mut server) = Other::spawn_in_pid_namespace(test, "server") else {
         println!("SKIPPED: needs root and unshare(1), to make a pid namespace");
         return;
     };
-    let (address, span) = hear_server(&mut server);
-    let mut shm = shm(config());
-    let peer = shm.connect(&address).unwrap();
-    wait_up(&mut shm, peer);
+    let (mut shm, peer, span) = connect_to_server(&mut server, config());
     let into = Buffer::zeroed(3 << 20);
     shm.read(ReadRequest { peer, remote: span, into, token: 7 }).unwrap();
-    wait_for(&mut [&mut shm], "a read", |_, event| match event {
-        Owned::ReadDone(7, into, Ok(())) => {
-            assert!(into[..] == pattern(5, 3 << 20)[..]);
-            Some(())
-        }
-        other => panic!("{other:?}"),
-    });
+    let (into, result) = read_end(&mut [&mut shm]);
+    assert_eq!(result, Ok(()));
+    assert!(into[..] == pattern(5, 3 << 20)[..]);
     shm.send(peer, message(b"echo")).unwrap();
-    wait_for(&mut [&mut shm], "an echo", |_, event| {
-        matches!(event, Owned::Message(..)).then_some(())
-    });
+    next_message(&mut [&mut shm]);
     server.kill();
-    wait_for(&mut [&mut shm], "the peer's death", |_, event| match event {
-        Owned::Down(down, DownReason::Gone) if down == peer => Some(()),
-        other => panic!("{other:?}"),
-    });
+    assert_eq!(next_down(&mut shm), (peer, DownReason::Gone));
 }
 
 /// A server with few free descriptors serves some of its peers, says so to the others once they
@@ -183,7 +100,7 @@ fn a_server_short_of_descriptors_serves_later_peers() {
         // SAFETY: `limit` is valid during the call.
         let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
         assert_eq!(answer, 0);
-        serve_with(patient());
+        serve(patient());
     }
     let mut server = Other::spawn("a_server_short_of_descriptors_serves_later_peers", "server");
     let (address, _) = hear_server(&mut server);

@@ -13,9 +13,9 @@ use std::sync::mpsc;
 
 use tagmatch_device::{Address, Device, DownReason};
 use tagmatch_shm::ShmConfig;
-use tagmatch_shm::fuzzing::Refusal;
+use tagmatch_shm::fuzzing::HelloRefusal;
 
-use common::{Other, Owned, poll, role, shm, wait_for};
+use common::{Other, Owned, next_down, poll, role, shm, wait_for};
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
 };
@@ -102,15 +102,15 @@ fn a_connection_of_another_user_is_closed_before_anything_is_received() {
         let mut bystanders = Bystanders::new(ShmConfig::default());
         let mut other = Other::spawn(test, "other user");
         other.say(&bystanders.victim.address().to_string());
-        let heard = std::thread::spawn(move || {
+        let answer = std::thread::spawn(move || {
             assert_eq!(other.hear(), "refused");
             other
         });
-        while !heard.is_finished() {
+        while !answer.is_finished() {
             assert!(bystanders.exchange().is_empty());
         }
         drop(bystanders);
-        heard.join().unwrap()
+        answer.join().unwrap()
     });
 }
 
@@ -150,7 +150,7 @@ fn what_a_peer_has_sent_is_closed_without_waiting() {
         {
             let raw = RawSocket::connect(&victim).unwrap();
             if number > 0 {
-                raw.send(&Refusal::Busy.emit(), &[]);
+                raw.send(&HelloRefusal::Busy.emit(), &[]);
             }
             other_ends.push(send_lingering(&raw, &bytes));
             while !raw.is_hung_up() {
@@ -306,24 +306,24 @@ fn one_process_cannot_take_the_places_of_all() {
     let mut others = [0; 2].map(|_| Other::spawn(test, "connects"));
     for other in &mut others {
         other.say(&victim.address().to_string());
-        let heard = std::thread::scope(|scope| {
-            let heard = scope.spawn(|| other.hear());
+        let answer = std::thread::scope(|scope| {
+            let answer = scope.spawn(|| other.hear());
             let mut downs = 0;
-            while !heard.is_finished() || downs == 0 {
+            while !answer.is_finished() || downs == 0 {
                 downs += usize::from(matches!(poll(&mut victim), Some(Owned::Down(..))));
             }
-            heard.join().unwrap()
+            answer.join().unwrap()
         });
-        assert_eq!(heard, "2");
+        assert_eq!(answer, "2");
         other.say("left");
-        let heard = std::thread::scope(|scope| {
-            let heard = scope.spawn(|| other.hear());
-            while !heard.is_finished() {
+        let answer = std::thread::scope(|scope| {
+            let answer = scope.spawn(|| other.hear());
+            while !answer.is_finished() {
                 poll(&mut victim);
             }
-            heard.join().unwrap()
+            answer.join().unwrap()
         });
-        assert_eq!(heard, "2");
+        assert_eq!(answer, "2");
     }
     // Connections of this process to itself are not counted.
     let mut own = [0; 3].map(|_| shm(ShmConfig::default()));
@@ -358,13 +358,7 @@ fn a_listener_of_another_user_is_sent_nothing() {
     other.say(&address.to_string());
     assert_eq!(other.hear(), "listens");
     let peer = victim.connect(&address).unwrap();
-    wait_for(&mut [&mut victim], "the end of the attempt", |_, event| match event {
-        Owned::Down(down, DownReason::Unreachable { errno: libc::EPERM }) => {
-            assert_eq!(down, peer);
-            Some(())
-        }
-        other => panic!("{other:?}"),
-    });
+    assert_eq!(next_down(&mut victim), (peer, DownReason::Unreachable { errno: libc::EPERM }));
     assert_eq!(other.hear(), "got nothing");
     other.wait();
 }

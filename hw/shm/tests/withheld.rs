@@ -15,7 +15,7 @@ use tagmatch_os::memory::page_bytes;
 use tagmatch_shm::fuzzing::{Hello, OfferedMemory};
 use tagmatch_shm::{ReadPolicy, SenderWrites, ShmConfig};
 
-use common::{Owned, PATIENCE, connect, fall_asleep, shm, sleep, wait_for};
+use common::{Owned, PATIENCE, connect, fall_asleep, read_end, shm, sleep, wait_for};
 use hostile_peer::{Bystanders, HostilePeer, SEALS, hello, invented, memfd};
 
 const LENGTH: usize = 1 << 20;
@@ -170,13 +170,9 @@ fn mapped_reads_wait_for_no_page_that_a_peer_withholds() {
     let into = Buffer::from(vec![1; 1 << 19]);
     let request = ReadRequest { peer: PeerId(2), remote, into, token: 3 };
     bystanders.victim.read(request).unwrap();
-    wait_for(&mut [&mut bystanders.victim], "the read", |_, event| match event {
-        Owned::ReadDone(3, into, Ok(())) => {
-            assert!(into.iter().all(|byte| *byte == 0));
-            Some(())
-        }
-        other => panic!("{other:?}"),
-    });
+    let (into, result) = read_end(&mut [&mut bystanders.victim]);
+    assert_eq!(result, Ok(()));
+    assert!(into.iter().all(|byte| *byte == 0));
     // The peer itself waits for the other half.
     std::thread::scope(|scope| {
         scope.spawn(|| memory.serve());

@@ -10,8 +10,8 @@ use tagmatch_device::{Address, DownReason, Event, PeerId, Shortage};
 use tagmatch_os::{socket, tcp};
 
 use super::device::Tcp;
-use super::greeting::Refusal;
-use super::handshake::{Asking, Caller, Listener, Stop};
+use super::greeting::CallRefusal;
+use super::handshake::{Asking, Caller, Halt, Listener};
 use super::hosts::{self, Host};
 use super::numbers::Watched;
 use super::peers::PeerState;
@@ -99,7 +99,7 @@ impl Tcp {
         let Some(key) = self.pending.key_at(index) else { return };
         let Some(pending) = self.pending.get_mut(key) else { return };
         match pending.advance(&self.secret) {
-            Err(Stop::Later) => {
+            Err(Halt::Later) => {
                 let wants_room = pending.talk.has_to_send();
                 let number = Watched::Pending(index).number();
                 let _ = self.epoll.watch_room(pending.talk.socket(), number, wants_room);
@@ -110,16 +110,16 @@ impl Tcp {
                 }
             }
             Ok(None) => {
-                self.strangers.tell(pending.talk.socket(), "it has another secret");
+                self.refused_machines.tell(pending.talk.socket(), "it has another secret");
                 if let Some(pending) = self.take_pending(key) {
                     pending.refuse_proof();
                 }
             }
-            Err(Stop::Wrong(what)) => {
-                self.strangers.tell(pending.talk.socket(), what);
+            Err(Halt::Wrong(what)) => {
+                self.refused_machines.tell(pending.talk.socket(), what);
                 drop(self.take_pending(key));
             }
-            Err(Stop::End(_)) => drop(self.take_pending(key)),
+            Err(Halt::End(_)) => drop(self.take_pending(key)),
         }
     }
 
@@ -139,9 +139,9 @@ impl Tcp {
                 return self.listeners.restore_spare();
             }
             let Ok(address) = tcp::peer_address(socket) else { return };
-            if !self.hosts.has_room(Host::of(address)) {
-                self.strangers.tell(socket, "its machine has as many peers as it may have");
-                return pending.refuse(&self.secret, asking, Refusal::Full);
+            if !self.hosts.has_room(&Host::of(address)) {
+                self.refused_machines.tell(socket, "its machine has as many peers as it may have");
+                return pending.refuse(&self.secret, asking, CallRefusal::Full);
             }
             host = Some(Host::of(address));
         }
@@ -166,15 +166,15 @@ impl Tcp {
 
     /// Notes that there is no descriptor for a peer that has proved itself. A peer that has tried
     /// for as long as connecting may take is reported.
-    fn note_shortage(&mut self, address: Address) -> Refusal {
+    fn note_shortage(&mut self, address: Address) -> CallRefusal {
         if !self.waiting.note(address, self.clock.time(), self.config.connect_timeout) {
-            return Refusal::Busy;
+            return CallRefusal::Busy;
         }
         if let Ok(peer) = self.peers.add(address, PeerState::Down { lost: 0 }) {
             let reason = DownReason::Shortage(Shortage::Descriptors);
             self.events.push_back(Event::PeerDown { peer, reason });
         }
-        Refusal::Lacking
+        CallRefusal::Lacking
     }
 
     /// The peer that a caller is, if this worker tries to connect to it. That attempt ends.
@@ -182,17 +182,17 @@ impl Tcp {
     /// Of two connections that cross, the one of the smaller address counts, unless that worker has
     /// not sent its proof yet: then the other worker can't have accepted it, and the one that is
     /// further is taken.
-    fn known_peer(&mut self, address: &Address) -> Result<Option<PeerId>, Refusal> {
+    fn known_peer(&mut self, address: &Address) -> Result<Option<PeerId>, CallRefusal> {
         let is_smaller = self.address < *address;
         let now = self.clock.time();
         // No worker asks for a route that both don't find.
-        self.check_route(address).map_err(|_| Refusal::Known)?;
+        self.check_route(address).map_err(|_| CallRefusal::Known)?;
         let Some(peer) = self.peers.find(address) else {
-            return if self.peers.is_full() { Err(Refusal::Full) } else { Ok(None) };
+            return if self.peers.is_full() { Err(CallRefusal::Full) } else { Ok(None) };
         };
-        let Some(attempt) = self.peers.connecting_mut(peer) else { return Err(Refusal::Known) };
+        let Some(attempt) = self.peers.connecting_mut(peer) else { return Err(CallRefusal::Known) };
         if is_smaller && attempt.caller.as_ref().is_some_and(Caller::has_asked) {
-            return Err(Refusal::Crossed);
+            return Err(CallRefusal::Crossed);
         }
         if let Some(caller) = attempt.caller.take() {
             self.epoll.forget(caller.talk.socket());
@@ -224,7 +224,7 @@ impl Tcp {
         let now = self.clock.time();
         for key in self.pending.keys_where(|pending| pending.deadline <= now) {
             if let Some(pending) = self.take_pending(key) {
-                self.strangers.tell(pending.talk.socket(), "it said nothing, or too little");
+                self.refused_machines.tell(pending.talk.socket(), "it said nothing, or too little");
             }
         }
     }
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::address::TcpAddress;
     use crate::config::TcpConfig;
-    use crate::greeting::{ANSWER_BYTES, Answer, OPENING_BYTES, Opening, question};
+    use crate::greeting::{ANSWER_BYTES, Admission, OPENING_BYTES, Opening, question};
     use tagmatch_device::contents::Contents;
     use tagmatch_device::{Device, Join, Network, PeerNumbers};
     use tagmatch_secret::{PROOF_BYTES, Secret};
@@ -307,14 +307,17 @@ mod tests {
         }
         let mut answer = [0; ANSWER_BYTES];
         caller.read_exact(&mut answer).unwrap();
-        assert!(matches!(Answer::parse(&answer), Ok(Answer::Refused { why: Refusal::Proof, .. })));
+        assert!(matches!(
+            Admission::parse(&answer),
+            Ok(Admission::Refused { why: CallRefusal::Proof, .. })
+        ));
     }
 
     #[test]
     fn a_caller_that_is_to_come_over_shared_memory_is_not_taken() {
         let (mut tcp, _) = at_place(1);
         let [(_, neighbour), (_, far)] = [1, 2].map(at_place);
-        assert_eq!(tcp.known_peer(&neighbour), Err(Refusal::Known));
+        assert_eq!(tcp.known_peer(&neighbour), Err(CallRefusal::Known));
         assert!(tcp.connect(&neighbour).is_err());
         assert_eq!(tcp.known_peer(&far), Ok(None));
         assert!(tcp.connect(&far).is_ok());

@@ -61,7 +61,7 @@ impl TcpAddress {
                 V6 => after.first_chunk::<16>().map(|b| (IpAddr::from(Ipv6Addr::from(*b)), 16)),
                 _ => None,
             };
-            let (host, length) = host.ok_or(bad("a host that is none"))?;
+            let (host, length) = host.ok_or(bad("a host of an unknown kind"))?;
             hosts.push(host);
             rest = &after[length..];
         }

@@ -71,7 +71,7 @@ impl Tcp {
             connection.busy_since = Some(now);
             return false;
         }
-        // The last acknowledgement may be that of much earlier data.
+        // The last acknowledgement may be for much earlier data.
         let since = connection.busy_since.unwrap_or(now);
         let since = since.max(now.saturating_sub(answers.age));
         connection.busy_since = Some(since);

@@ -30,67 +30,48 @@ tagmatch_device::settings! {
         /// made: other users, of this machine too, could connect. Default: none, which stands for
         /// the secret in the file that the environment variable `TAGMATCH_SECRET_FILE` names (mode
         /// 0600), or else in the variable `TAGMATCH_SECRET`.
-        pub secret: Option<Secret>,
+        pub secret: Option<Secret> = None,
         /// The addresses of this machine on which to listen. Default: none, which stands for all.
-        pub listen: Vec<IpAddr>,
+        pub listen: Vec<IpAddr> = Vec::new(),
         /// The network interfaces whose addresses to listen on, by their names, if `listen` names
         /// no address. Default: none, which stands for all.
-        pub interfaces: Vec<String>,
+        pub interfaces: Vec<String> = Vec::new(),
         /// The addresses by which peers reach this machine, in the order in which they try them,
         /// those of one link alone last. As many count as fit into the worker's address of 64
         /// bytes: about ten of IPv4 or three of IPv6; beside shared memory and verbs three of IPv4
         /// or one of IPv6. The log names the others (level info). For machines behind an address
         /// translator. Default: none, which stands for the addresses that this device listens on,
         /// without those of loopback if there are others.
-        pub announce: Vec<IpAddr>,
+        pub announce: Vec<IpAddr> = Vec::new(),
         /// The port to listen on; 0 for any free one. Default: 0.
-        pub port: u16,
+        pub port: u16 = 0,
         /// Longest message that we receive, header included, in bytes: 64 to 16 MiB. Default: 64
         /// KiB + 64.
-        pub message_max: u32,
+        pub message_max: u32 = (64 << 10) + 64,
         /// Bytes of messages to one peer that may wait until the kernel takes them: 4 KiB to 1 GiB.
         /// Memory is used only while messages wait. One message always fits. Default: 1 MiB.
-        pub outbox_bytes: u32,
+        pub outbox_bytes: u32 = 1 << 20,
         /// Most peers at a time that have connected to this worker from one machine, so that one
         /// machine can't take all places under invented names. Loopback counts as one machine, and
         /// so do the IPv6 addresses of one /64. A machine with more workers than that, each of
         /// which connects to this one, needs more. Peers that this worker connects to don't count.
         /// At least 1; default: 1,024.
-        pub host_peers_max: u32,
+        pub host_peers_max: u32 = 1024,
         /// How long to try to reach a peer's machine, and how long a process that connects to this
         /// worker may take to prove that it knows the secret. Only time in which this worker polls
         /// or sleeps counts. A peer whose machine has answered is waited for without a limit: it
         /// may be busy. Above zero, up to one hour. Default: 10 s.
-        pub connect_timeout: Duration,
+        pub connect_timeout: Duration = Duration::from_secs(10),
         /// How long after a machine stopped answering an idle connection to it fails, about: 4 s to
         /// one hour. Default: 8 s.
-        pub keep_alive: Duration,
+        pub keep_alive: Duration = Duration::from_secs(8),
         /// How long a machine may take to acknowledge data before the connection fails: 1 s to one
         /// hour. A peer that doesn't receive for longer is no fault, as its machine goes on
         /// acknowledging. Default: 8 s.
-        pub acknowledge_timeout: Duration,
+        pub acknowledge_timeout: Duration = Duration::from_secs(8),
         /// How long dropping the device, or the end of a connection that was disconnected, may take
         /// until what was sent is acknowledged. Up to one hour; zero: not waited for. Default: 5 s.
-        pub leave_timeout: Duration,
-    }
-}
-
-impl Default for TcpConfig {
-    fn default() -> Self {
-        TcpConfig {
-            secret: None,
-            listen: Vec::new(),
-            interfaces: Vec::new(),
-            announce: Vec::new(),
-            port: 0,
-            message_max: (64 << 10) + 64,
-            outbox_bytes: 1 << 20,
-            host_peers_max: 1024,
-            connect_timeout: Duration::from_secs(10),
-            keep_alive: Duration::from_secs(8),
-            acknowledge_timeout: Duration::from_secs(8),
-            leave_timeout: Duration::from_secs(5),
-        }
+        pub leave_timeout: Duration = Duration::from_secs(5),
     }
 }
 

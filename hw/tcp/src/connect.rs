@@ -11,10 +11,10 @@ use tagmatch_os::{stream, tcp};
 
 use super::address::TcpAddress;
 use super::device::Tcp;
-use super::greeting::Refusal;
-use super::handshake::{Called, Caller, Stop};
+use super::greeting::CallRefusal;
+use super::handshake::{Called, Caller, Halt};
 use super::numbers::Watched;
-use super::peers::{Attempt, PeerState};
+use super::peers::{ConnectAttempts, PeerState};
 
 /// Time until the next attempt, after one that failed for a passing reason.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
@@ -40,7 +40,7 @@ impl Tcp {
             return Err(DeviceError::Unsupported { what: "another connection", why });
         }
         let now = self.clock.time();
-        let attempt = Attempt {
+        let attempt = ConnectAttempts {
             caller: None,
             hosts,
             deadline: now + self.config.connect_timeout,
@@ -54,8 +54,8 @@ impl Tcp {
             wrong: None,
         };
         let peer = self.peers.add(*address, PeerState::Connecting(Box::new(attempt)))?;
-        let begun = self.try_ways(peer);
-        self.end_if_bug(peer, begun);
+        let result = self.try_ways(peer);
+        self.end_if_bug(peer, result);
         self.is_timer_stale = true;
         Ok(peer)
     }
@@ -95,9 +95,9 @@ impl Tcp {
                 }
                 return Ok(());
             };
-            let begun = stream::connect_tcp(SocketAddr::new(*host, parsed.port))
+            let caller = stream::connect_tcp(SocketAddr::new(*host, parsed.port))
                 .and_then(|socket| begin(socket, own, options));
-            match begun {
+            match caller {
                 Ok(caller) => {
                     let number = Watched::Peer(peer).number();
                     let socket = caller.talk.socket();
@@ -158,8 +158,8 @@ impl Tcp {
 
     /// The socket of an attempt is ready.
     pub(crate) fn hear_answer(&mut self, peer: PeerId) {
-        let heard = self.take_answer(peer);
-        self.end_if_bug(peer, heard);
+        let result = self.take_answer(peer);
+        self.end_if_bug(peer, result);
     }
 
     fn take_answer(&mut self, peer: PeerId) -> Result<(), Bug> {
@@ -167,7 +167,7 @@ impl Tcp {
         let (wanted, attempt) = self.peers.attempt_mut(peer).or_bug(IS_CONNECTING)?;
         let Some(caller) = &mut attempt.caller else { return Ok(()) };
         match caller.advance(&self.secret, &wanted, message_max) {
-            Err(Stop::Later) => {
+            Err(Halt::Later) => {
                 let wants_room = caller.talk.has_to_send();
                 let number = Watched::Peer(peer).number();
                 let _ = self.epoll.watch_room(caller.talk.socket(), number, wants_room);
@@ -181,41 +181,41 @@ impl Tcp {
                 attempt.errno = libc::ECONNREFUSED;
                 return self.next_way(peer, 1, Duration::ZERO);
             }
-            Ok(Called::Refused(Refusal::Crossed)) => {
+            Ok(Called::Refused(CallRefusal::Crossed)) => {
                 attempt.is_crossed = true;
                 attempt.deadline = self.clock.time() + self.config.connect_timeout;
                 return self.next_way(peer, 0, self.config.connect_timeout);
             }
-            Ok(Called::Refused(Refusal::Known)) => {
+            Ok(Called::Refused(CallRefusal::Known)) => {
                 self.finish(peer, DownReason::Unreachable { errno: libc::ECONNRESET });
             }
-            Ok(Called::Refused(Refusal::Full)) => {
+            Ok(Called::Refused(CallRefusal::Full)) => {
                 self.finish(peer, DownReason::Unreachable { errno: libc::EUSERS });
             }
-            Ok(Called::Refused(Refusal::Lacking)) => {
+            Ok(Called::Refused(CallRefusal::Lacking)) => {
                 self.finish(peer, DownReason::Unreachable { errno: libc::EMFILE });
             }
             // The peer lives, and says when it gives up.
-            Ok(Called::Refused(Refusal::Busy)) => {
+            Ok(Called::Refused(CallRefusal::Busy)) => {
                 attempt.errno = libc::EBUSY;
                 attempt.deadline = self.clock.time() + self.config.connect_timeout;
                 return self.next_way(peer, 0, 4 * RETRY_DELAY);
             }
-            Ok(Called::Refused(Refusal::Proof)) => {
+            Ok(Called::Refused(CallRefusal::Proof)) => {
                 attempt.wrong = Some(OTHER_SECRET);
                 return self.next_way(peer, 1, Duration::ZERO);
             }
-            Err(Stop::Wrong(what)) => {
+            Err(Halt::Wrong(what)) => {
                 attempt.wrong = Some(what);
                 return self.next_way(peer, 1, Duration::ZERO);
             }
             // The worker has closed the connection unanswered: it has too many, or has ended. The
             // next attempt finds out.
-            Err(Stop::End(0 | libc::ECONNRESET | libc::EPIPE)) => {
+            Err(Halt::End(0 | libc::ECONNRESET | libc::EPIPE)) => {
                 attempt.errno = libc::ECONNRESET;
                 return self.next_way(peer, 0, 4 * RETRY_DELAY);
             }
-            Err(Stop::End(errno)) => {
+            Err(Halt::End(errno)) => {
                 attempt.errno = errno;
                 return self.next_way(peer, 1, Duration::ZERO);
             }
@@ -227,8 +227,8 @@ impl Tcp {
     pub(crate) fn tend_attempts(&mut self) {
         if !self.peers.connecting().is_empty() {
             for peer in self.peers.connecting().to_vec() {
-                let tended = self.tend_attempt(peer);
-                self.end_if_bug(peer, tended);
+                let result = self.tend_attempt(peer);
+                self.end_if_bug(peer, result);
             }
         }
     }
@@ -281,7 +281,7 @@ impl Tcp {
     }
 }
 
-fn begin(socket: OwnedFd, own: Address, options: tcp::Options) -> io::Result<Caller> {
+fn begin(socket: OwnedFd, own: Address, options: tcp::TcpOptions) -> io::Result<Caller> {
     use std::os::fd::AsFd;
     tcp::set_options(socket.as_fd(), options)?;
     Caller::new(socket, own)

@@ -7,14 +7,14 @@ use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::tcp;
 
 use super::hosts::Host;
-use super::reads::Reads;
+use super::reads::ReadsFromPeer;
 use super::send_half::SendHalf;
 
 /// A connection whose both ends have proved themselves.
 pub(crate) struct Connection {
     pub(crate) socket: PeerSocket,
     pub(crate) out: SendHalf,
-    pub(crate) reads: Reads,
+    pub(crate) reads: ReadsFromPeer,
     /// The part of a frame that has arrived.
     pub(crate) partial: Vec<u8>,
     /// Longest message that the peer receives, in bytes.
@@ -36,7 +36,7 @@ impl Connection {
         Connection {
             socket,
             out: SendHalf::default(),
-            reads: Reads::default(),
+            reads: ReadsFromPeer::default(),
             partial: Vec::new(),
             message_max,
             is_room_watched: false,
@@ -72,7 +72,7 @@ impl Connection {
         self.out.taken().saturating_sub(pending as u64)
     }
 
-    /// How many messages are not known to be acknowledged; notes those that are.
+    /// How many messages are not known to be acknowledged. The others are not counted again.
     pub(crate) fn unacknowledged_messages(&mut self) -> usize {
         let left = self.out.unacknowledged(self.acknowledged(), self.messages_acknowledged);
         self.messages_acknowledged = self.out.messages() - left;

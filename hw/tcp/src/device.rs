@@ -8,28 +8,28 @@ use std::time::{Duration, Instant};
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
-    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
-    ReadRequest, Refused, WaitingPeers,
+    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, Quota, ReadError,
+    ReadMode, ReadRequest, Refused, WaitingPeers,
 };
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::process::Pid;
 use tagmatch_os::random;
-use tagmatch_os::tcp::Options;
+use tagmatch_os::tcp::TcpOptions;
 use tagmatch_secret::Secret;
 
 use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
 use super::handshake::Listener;
-use super::hosts::HostQuota;
-use super::inbox::Inbox;
+use super::hosts::Host;
+use super::inbox::ReceiveBuffer;
 use super::leaving::Leaving;
-use super::listeners::Listeners;
+use super::listeners::TcpListeners;
 use super::numbers::Watched;
 use super::peers::{PeerState, Peers};
 use super::ready::ReadyList;
+use super::refused_machines::RefusedMachines;
 use super::send_half::Unsent;
-use super::strangers::Strangers;
 use super::unsent::UNSENT_MIN;
 
 /// The TCP device. See the [crate](crate) for how it works.
@@ -46,19 +46,20 @@ pub struct Tcp {
     pub(crate) epoll: Epoll,
     pub(crate) timer: Timer,
     pub(crate) ready: ReadyList,
-    pub(crate) listeners: Listeners,
-    pub(crate) strangers: Strangers,
+    pub(crate) listeners: TcpListeners,
+    pub(crate) refused_machines: RefusedMachines,
     /// Connections that were accepted, and have not proved themselves.
     pub(crate) pending: Slab<Listener>,
     pub(crate) peers: Peers,
-    pub(crate) hosts: HostQuota,
+    /// The connections that each machine has made to this worker.
+    pub(crate) hosts: Quota<Host>,
     /// Peers that have proved themselves and for which there is no descriptor.
     pub(crate) waiting: WaitingPeers,
     /// Connections that were disconnected, whose last bytes are on their way.
     pub(crate) leaving: Slab<Leaving>,
 
     pub(crate) exposures: Exposures,
-    pub(crate) inbox: Inbox,
+    pub(crate) inbox: ReceiveBuffer,
     /// Messages to oneself, header and payload in one run.
     pub(crate) own_messages: VecDeque<(Option<u32>, Vec<u8>)>,
     pub(crate) own_bytes: usize,
@@ -97,7 +98,7 @@ impl Tcp {
         let timer = Timer::new().in_call("timerfd_create")?;
         epoll.watch(timer.as_fd(), Watched::Timer.number()).in_call("epoll_ctl")?;
         let name = random().in_call("getrandom")?;
-        let (listeners, own) = Listeners::open(&config, &epoll)?;
+        let (listeners, own) = TcpListeners::open(&config, &epoll)?;
         let address = own.address(name)?;
         let mut tcp = Tcp {
             secret,
@@ -108,14 +109,14 @@ impl Tcp {
             timer,
             ready: ReadyList::default(),
             listeners,
-            strangers: Strangers::default(),
+            refused_machines: RefusedMachines::default(),
             pending: Slab::default(),
             peers: Peers::default(),
-            hosts: HostQuota::new(config.host_peers_max),
+            hosts: Quota::new(config.host_peers_max),
             waiting: WaitingPeers::default(),
             leaving: Slab::default(),
             exposures: Exposures::default(),
-            inbox: Inbox::new(config.message_max as usize),
+            inbox: ReceiveBuffer::new(config.message_max as usize),
             own_messages: VecDeque::new(),
             own_bytes: 0,
             own_current: Vec::new(),
@@ -136,8 +137,8 @@ impl Tcp {
     }
 
     /// The options of each connection.
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    pub(crate) fn options(&self) -> TcpOptions {
+        TcpOptions {
             keep_alive: self.config.keep_alive,
             unsent_bytes_max: UNSENT_MIN,
             attempts_apart_max: self.config.acknowledge_timeout / 4,

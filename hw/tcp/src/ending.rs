@@ -116,7 +116,7 @@ impl Tcp {
         self.epoll.forget(connection.socket());
         self.inbox.forget(peer);
         if let Some(host) = connection.counted_for.take() {
-            self.hosts.remove(host);
+            self.hosts.remove(&host);
         }
         if connection.busy_since.is_some() {
             self.busy.retain(|other| *other != peer);

@@ -1,11 +1,12 @@
-//! Everything that a peer or a stranger can send, for fuzzing. Not a part of the public API.
+//! The parsers of everything that another process can send, for fuzzing. Not a part of the public
+//! API.
 
 use tagmatch_device::{Address, Buffer, PeerId, ReadRequest, RemoteSpan};
 
 use super::address::TcpAddress;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span, parse_span};
-use super::greeting::{ANSWER_BYTES, Answer, OPENING_BYTES, Opening};
-use super::reads::Reads;
+use super::greeting::{ANSWER_BYTES, Admission, OPENING_BYTES, Opening};
+use super::reads::ReadsFromPeer;
 use super::send_half::SendHalf;
 
 /// Reads the bytes as an address, as the steps of a handshake, and as the frames of a connection.
@@ -31,9 +32,9 @@ pub fn read(data: &[u8]) {
         assert_eq!(opening.emit(), *bytes);
     }
     if let Some(bytes) = data.first_chunk::<ANSWER_BYTES>()
-        && let Ok(answer) = Answer::parse(bytes)
+        && let Ok(answer) = Admission::parse(bytes)
     {
-        assert_eq!(Answer::parse(&answer.emit()), Ok(answer));
+        assert_eq!(Admission::parse(&answer.emit()), Ok(answer));
     }
     let _ = read_frames(data);
 }
@@ -42,7 +43,7 @@ pub fn read(data: &[u8]) {
 fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
     const MESSAGE_MAX: usize = 1000;
     const LENGTHS: [usize; 4] = [0, 1, 100, 70_000];
-    let mut reads = Reads::default();
+    let mut reads = ReadsFromPeer::default();
     let mut out = SendHalf::default();
     for (token, length) in (0..).zip(LENGTHS) {
         let remote = RemoteSpan { address: 4096, length: length as u64, key: 1 };

@@ -39,7 +39,7 @@ pub(crate) struct Opening {
 
 /// Why a listener doesn't take a caller that has proved itself, or that has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum CallRefusal {
     /// The proof is wrong: the caller has another secret.
     Proof = 1,
     /// Both ends connected at once, and the other connection is the one that counts.
@@ -56,14 +56,14 @@ pub(crate) enum Refusal {
 
 /// The answer of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum Admission {
     Accepted {
         proof: Proof,
         message_max: u32,
     },
-    /// The proof is of zeros if the reason is [`Refusal::Proof`].
+    /// The proof is of zeros if the reason is [`CallRefusal::Proof`].
     Refused {
-        why: Refusal,
+        why: CallRefusal,
         proof: Proof,
     },
 }
@@ -82,7 +82,7 @@ impl Opening {
 
     pub(crate) fn parse(bytes: &[u8; OPENING_BYTES]) -> Result<Self, &'static str> {
         if bytes[..4] != MAGIC {
-            return Err("it is no worker of tagmatch over TCP");
+            return Err("it is not a worker of tagmatch over TCP");
         }
         if bytes[4] != VERSION {
             return Err("it speaks another version of the protocol");
@@ -139,14 +139,14 @@ pub(crate) fn parse_question(bytes: &[u8; QUESTION_BYTES]) -> (Proof, u32) {
     (array_at(bytes, 0), u32_at(bytes, PROOF_BYTES))
 }
 
-impl Answer {
+impl Admission {
     pub(crate) fn emit(self) -> [u8; ANSWER_BYTES] {
         let mut out = [0; ANSWER_BYTES];
         match self {
-            Answer::Accepted { proof, message_max } => {
+            Admission::Accepted { proof, message_max } => {
                 out[1..].copy_from_slice(&question(&proof, message_max));
             }
-            Answer::Refused { why, proof } => {
+            Admission::Refused { why, proof } => {
                 out[0] = why as u8;
                 out[1..1 + PROOF_BYTES].copy_from_slice(&proof);
             }
@@ -157,16 +157,16 @@ impl Answer {
     pub(crate) fn parse(bytes: &[u8; ANSWER_BYTES]) -> Result<Self, &'static str> {
         let (proof, message_max) = parse_question(&array_at(bytes, 1));
         let why = match bytes[0] {
-            0 => return Ok(Answer::Accepted { proof, message_max }),
-            1 => Refusal::Proof,
-            2 => Refusal::Crossed,
-            3 => Refusal::Known,
-            4 => Refusal::Full,
-            5 => Refusal::Busy,
-            6 => Refusal::Lacking,
+            0 => return Ok(Admission::Accepted { proof, message_max }),
+            1 => CallRefusal::Proof,
+            2 => CallRefusal::Crossed,
+            3 => CallRefusal::Known,
+            4 => CallRefusal::Full,
+            5 => CallRefusal::Busy,
+            6 => CallRefusal::Lacking,
             _ => return Err("an answer for no known reason"),
         };
-        Ok(Answer::Refused { why, proof })
+        Ok(Admission::Refused { why, proof })
     }
 }
 
@@ -183,14 +183,14 @@ mod tests {
             assert_eq!(Opening::parse(&opening.emit()), Ok(opening));
         }
         assert_eq!(parse_question(&question(&[3; PROOF_BYTES], 77)), ([3; PROOF_BYTES], 77));
-        let mut answers = vec![Answer::Accepted { proof: [4; PROOF_BYTES], message_max: 5 }];
-        use Refusal::{Busy, Crossed, Full, Known, Lacking, Proof};
+        let mut answers = vec![Admission::Accepted { proof: [4; PROOF_BYTES], message_max: 5 }];
+        use CallRefusal::{Busy, Crossed, Full, Known, Lacking, Proof};
         answers.extend(
             [Proof, Crossed, Known, Full, Busy, Lacking]
-                .map(|why| Answer::Refused { why, proof: [6; PROOF_BYTES] }),
+                .map(|why| Admission::Refused { why, proof: [6; PROOF_BYTES] }),
         );
         for answer in answers {
-            assert_eq!(Answer::parse(&answer.emit()), Ok(answer));
+            assert_eq!(Admission::parse(&answer.emit()), Ok(answer));
         }
     }
 

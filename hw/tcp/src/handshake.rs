@@ -11,7 +11,7 @@ use tagmatch_os::{random, stream};
 use tagmatch_secret::{PROOF_BYTES, Role, Secret};
 
 use super::greeting::{
-    ANSWER_BYTES, Answer, OPENING_BYTES, Opening, Openings, QUESTION_BYTES, Refusal,
+    ANSWER_BYTES, Admission, CallRefusal, OPENING_BYTES, Opening, Openings, QUESTION_BYTES,
     parse_question, question,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Talk {
 
 /// Why a handshake doesn't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum Halt {
     /// Bytes are missing: they come later.
     Later,
     /// The connection has ended, with the error number; 0 for an orderly end.
@@ -80,7 +80,7 @@ impl Talk {
     }
 
     /// The `N` bytes of the next step, once all have come.
-    fn step<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+    fn step<const N: usize>(&mut self) -> Result<[u8; N], Halt> {
         loop {
             if let Ok(bytes) = <[u8; N]>::try_from(&self.received[..]) {
                 self.received.clear();
@@ -90,22 +90,24 @@ impl Talk {
             let missing = N.saturating_sub(self.received.len());
             match stream::receive(self.socket.as_fd(), &mut piece[..missing]) {
                 // The error that a send has returned is not returned by the socket again.
-                Ok(0) => return Err(Stop::End(self.errno.unwrap_or(0))),
+                Ok(0) => return Err(Halt::End(self.errno.unwrap_or(0))),
                 Ok(count) => self.received.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_not_yet(&error) => {
-                    return Err(self.errno.map_or(Stop::Later, Stop::End));
+                    return Err(self.errno.map_or(Halt::Later, Halt::End));
                 }
-                Err(error) => return Err(Stop::End(error.raw_os_error().unwrap_or(libc::EIO))),
+                Err(error) => {
+                    return Err(Halt::End(error.raw_os_error().unwrap_or(libc::EIO)));
+                }
             }
         }
     }
 }
 
 /// Every worker receives messages that are as long as a header.
-fn check_limit(message_max: u32) -> Result<(), Stop> {
+fn check_limit(message_max: u32) -> Result<(), Halt> {
     if (message_max as usize) < Outgoing::HEADER_MAX {
-        return Err(Stop::Wrong("it receives no message that is long enough"));
+        return Err(Halt::Wrong("it receives no message that is long enough"));
     }
     Ok(())
 }
@@ -130,7 +132,7 @@ pub(crate) enum Called {
     Accepted {
         message_max: u32,
     },
-    Refused(Refusal),
+    Refused(CallRefusal),
     /// Another worker listens there.
     Another,
 }
@@ -155,13 +157,13 @@ impl Caller {
         secret: &Secret,
         wanted: &Address,
         message_max: u32,
-    ) -> Result<Called, Stop> {
+    ) -> Result<Called, Halt> {
         self.talk.push();
         let openings = match self.openings {
             Some(openings) => openings,
             None => {
                 let listener =
-                    Opening::parse(&self.talk.step::<OPENING_BYTES>()?).map_err(Stop::Wrong)?;
+                    Opening::parse(&self.talk.step::<OPENING_BYTES>()?).map_err(Halt::Wrong)?;
                 if listener.address != *wanted {
                     return Ok(Called::Another);
                 }
@@ -172,17 +174,19 @@ impl Caller {
                 *self.openings.insert(openings)
             }
         };
-        match Answer::parse(&self.talk.step::<ANSWER_BYTES>()?).map_err(Stop::Wrong)? {
-            Answer::Refused { why: Refusal::Proof, .. } => Ok(Called::Refused(Refusal::Proof)),
-            Answer::Refused { why, proof } => {
+        match Admission::parse(&self.talk.step::<ANSWER_BYTES>()?).map_err(Halt::Wrong)? {
+            Admission::Refused { why: CallRefusal::Proof, .. } => {
+                Ok(Called::Refused(CallRefusal::Proof))
+            }
+            Admission::Refused { why, proof } => {
                 if !openings.is_proof(secret, Role::Listener, &proof) {
-                    return Err(Stop::Wrong("a refusal without a proof that it knows the secret"));
+                    return Err(Halt::Wrong("a refusal without a proof that it knows the secret"));
                 }
                 Ok(Called::Refused(why))
             }
-            Answer::Accepted { proof, message_max } => {
+            Admission::Accepted { proof, message_max } => {
                 if !openings.is_proof(secret, Role::Listener, &proof) {
-                    return Err(Stop::Wrong("its proof that it knows the secret is wrong"));
+                    return Err(Halt::Wrong("its proof that it knows the secret is wrong"));
                 }
                 check_limit(message_max)?;
                 Ok(Called::Accepted { message_max })
@@ -223,13 +227,13 @@ impl Listener {
 
     /// Goes on as far as bytes have come. Nothing is sent before the caller's opening is there.
     /// `None`: the caller's proof is wrong.
-    pub(crate) fn advance(&mut self, secret: &Secret) -> Result<Option<Asking>, Stop> {
+    pub(crate) fn advance(&mut self, secret: &Secret) -> Result<Option<Asking>, Halt> {
         self.talk.push();
         let openings = match self.openings {
             Some(openings) => openings,
             None => {
                 let caller =
-                    Opening::parse(&self.talk.step::<OPENING_BYTES>()?).map_err(Stop::Wrong)?;
+                    Opening::parse(&self.talk.step::<OPENING_BYTES>()?).map_err(Halt::Wrong)?;
                 self.talk.unsent.extend_from_slice(&self.own.emit());
                 self.talk.push();
                 *self.openings.insert(Openings { caller, listener: self.own })
@@ -251,22 +255,23 @@ impl Listener {
         message_max: u32,
     ) -> Option<PeerSocket> {
         let proof = asking.openings.proof(secret, Role::Listener);
-        self.answer(Answer::Accepted { proof, message_max }).then_some(self.talk.socket)
+        self.answer(Admission::Accepted { proof, message_max }).then_some(self.talk.socket)
     }
 
     /// Refuses a caller whose proof is wrong.
     pub(crate) fn refuse_proof(mut self) {
-        let _ = self.answer(Answer::Refused { why: Refusal::Proof, proof: [0; PROOF_BYTES] });
+        let _ =
+            self.answer(Admission::Refused { why: CallRefusal::Proof, proof: [0; PROOF_BYTES] });
     }
 
     /// Refuses a caller that has proved itself.
-    pub(crate) fn refuse(mut self, secret: &Secret, asking: &Asking, why: Refusal) {
+    pub(crate) fn refuse(mut self, secret: &Secret, asking: &Asking, why: CallRefusal) {
         let proof = asking.openings.proof(secret, Role::Listener);
-        let _ = self.answer(Answer::Refused { why, proof });
+        let _ = self.answer(Admission::Refused { why, proof });
     }
 
     /// Sends an answer. The socket has sent no more than an opening before, so it has room.
-    fn answer(&mut self, answer: Answer) -> bool {
+    fn answer(&mut self, answer: Admission) -> bool {
         self.talk.unsent.extend_from_slice(&answer.emit());
         self.talk.push();
         self.talk.unsent.is_empty() && self.talk.errno.is_none()
@@ -304,8 +309,8 @@ mod tests {
     #[test]
     fn ends_with_one_secret_accept_each_other() {
         let (mut caller, mut listener) = ends();
-        assert!(matches!(listener.advance(&secret(7)), Err(Stop::Later)));
-        assert_eq!(caller.advance(&secret(7), &address(2), 100), Err(Stop::Later));
+        assert!(matches!(listener.advance(&secret(7)), Err(Halt::Later)));
+        assert_eq!(caller.advance(&secret(7), &address(2), 100), Err(Halt::Later));
         let asking = listener.advance(&secret(7)).unwrap().unwrap();
         assert_eq!((*asking.address(), asking.message_max), (address(1), 100));
         let _socket = listener.accept(&secret(7), &asking, 200).unwrap();
@@ -321,12 +326,12 @@ mod tests {
         assert!(listener.advance(&secret(7)).unwrap().is_none());
         listener.refuse_proof();
         let answer = caller.advance(&secret(8), &address(2), 100);
-        assert_eq!(answer, Ok(Called::Refused(Refusal::Proof)));
+        assert_eq!(answer, Ok(Called::Refused(CallRefusal::Proof)));
     }
 
     #[test]
     fn a_refusal_counts_if_it_proves_the_secret() {
-        for why in [Refusal::Crossed, Refusal::Known, Refusal::Full] {
+        for why in [CallRefusal::Crossed, CallRefusal::Known, CallRefusal::Full] {
             for (byte, is_proven) in [(7, true), (8, false)] {
                 let (mut caller, mut listener) = ends();
                 let _ = listener.advance(&secret(7));
@@ -335,7 +340,7 @@ mod tests {
                 listener.refuse(&secret(byte), &asking, why);
                 match caller.advance(&secret(7), &address(2), 100) {
                     Ok(called) => assert!(is_proven && called == Called::Refused(why)),
-                    Err(stop) => assert!(!is_proven && matches!(stop, Stop::Wrong(_))),
+                    Err(stop) => assert!(!is_proven && matches!(stop, Halt::Wrong(_))),
                 }
             }
         }
@@ -347,7 +352,7 @@ mod tests {
         let _ = listener.advance(&secret(7));
         assert_eq!(caller.advance(&secret(7), &address(3), 100), Ok(Called::Another));
         assert!(!caller.has_asked());
-        assert!(matches!(listener.advance(&secret(7)), Err(Stop::Later)));
+        assert!(matches!(listener.advance(&secret(7)), Err(Halt::Later)));
     }
 
     #[test]
@@ -358,13 +363,13 @@ mod tests {
         impostor.read_exact(&mut seen).unwrap();
         let opening = Opening { nonce: [5; 16], address: address(2) };
         impostor.write_all(&opening.emit()).unwrap();
-        assert_eq!(caller.advance(&secret(7), &address(2), 100), Err(Stop::Later));
+        assert_eq!(caller.advance(&secret(7), &address(2), 100), Err(Halt::Later));
         let mut asked = [0; QUESTION_BYTES];
         impostor.read_exact(&mut asked).unwrap();
         impostor.write_all(&[0]).unwrap();
         impostor.write_all(&asked).unwrap();
         let answer = caller.advance(&secret(7), &address(2), 100);
-        assert!(matches!(answer, Err(Stop::Wrong(_))), "{answer:?}");
+        assert!(matches!(answer, Err(Halt::Wrong(_))), "{answer:?}");
     }
 
     #[test]
@@ -393,9 +398,9 @@ mod tests {
         let (mut stranger, two) = stream();
         let mut listener = Listener::new(two.into(), address(2), Duration::ZERO).unwrap();
         stranger.write_all(&[b'G'; OPENING_BYTES - 1]).unwrap();
-        assert!(matches!(listener.advance(&secret(7)), Err(Stop::Later)));
+        assert!(matches!(listener.advance(&secret(7)), Err(Halt::Later)));
         stranger.write_all(b"G").unwrap();
-        assert!(matches!(listener.advance(&secret(7)), Err(Stop::Wrong(_))));
+        assert!(matches!(listener.advance(&secret(7)), Err(Halt::Wrong(_))));
         assert!(stranger.read(&mut [0; 1]).is_err(), "nothing was sent");
         drop(stranger);
     }

@@ -1,7 +1,6 @@
-//! What the machines that connect to this worker may take: connections of one machine, and
-//! descriptors of this process.
+//! The machines that connect to this worker, and how many descriptors of this process they may
+//! take.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -34,37 +33,6 @@ impl Host {
     }
 }
 
-/// The connections that each machine has made to this worker and that are up.
-pub(crate) struct HostQuota {
-    counts: HashMap<Host, u32>,
-    max: u32,
-}
-
-impl HostQuota {
-    /// Allows `max` connections of one machine at a time.
-    pub(crate) fn new(max: u32) -> Self {
-        HostQuota { counts: HashMap::new(), max }
-    }
-
-    pub(crate) fn has_room(&self, host: Host) -> bool {
-        self.counts.get(&host).is_none_or(|count| *count < self.max)
-    }
-
-    pub(crate) fn add(&mut self, host: Host) {
-        *self.counts.entry(host).or_default() += 1;
-    }
-
-    /// Counts the end of a connection that was added.
-    pub(crate) fn remove(&mut self, host: Host) {
-        if let Some(count) = self.counts.get_mut(&host) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&host);
-            }
-        }
-    }
-}
-
 /// Whether a descriptor that the kernel has just given is one of the last ones. The kernel gives
 /// the lowest number that is free, so few are left then.
 pub(crate) fn is_of_the_last(descriptor: BorrowedFd<'_>) -> bool {
@@ -88,21 +56,5 @@ mod tests {
         assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1:2:3"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
-    }
-
-    #[test]
-    fn a_machine_has_its_quota_and_leaves_nothing_behind() {
-        let one = Host::V4([192, 0, 2, 1].into());
-        let two = Host::Loopback;
-        let mut quota = HostQuota::new(2);
-        for _ in 0..2 {
-            assert!(quota.has_room(one));
-            quota.add(one);
-        }
-        assert!(!quota.has_room(one) && quota.has_room(two));
-        quota.remove(one);
-        assert!(quota.has_room(one));
-        quota.remove(one);
-        assert!(quota.counts.is_empty());
     }
 }

@@ -8,18 +8,18 @@ use tagmatch_device::PeerId;
 use super::frame::{HEADER_BYTES, PIECE_BYTES};
 
 /// Bytes received from one peer, of which the frames were not all looked at yet.
-pub(crate) struct Inbox {
+pub(crate) struct ReceiveBuffer {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
     owner: Option<PeerId>,
 }
 
-impl Inbox {
+impl ReceiveBuffer {
     /// An inbox for messages of up to `message_max` bytes.
     pub(crate) fn new(message_max: usize) -> Self {
         let bytes = vec![0; HEADER_BYTES + message_max.max(PIECE_BYTES) + PIECE_BYTES].into();
-        Inbox { bytes, start: 0, end: 0, owner: None }
+        ReceiveBuffer { bytes, start: 0, end: 0, owner: None }
     }
 
     /// The peer whose bytes these are.
@@ -69,7 +69,7 @@ impl Inbox {
         &self.bytes[self.start..self.end]
     }
 
-    /// The bytes at a place that [`Inbox::take`] gave.
+    /// The bytes at a place that [`ReceiveBuffer::take`] gave.
     #[inline]
     pub(crate) fn at(&self, place: Range<usize>) -> &[u8] {
         &self.bytes[place]

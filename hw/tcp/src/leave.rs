@@ -9,7 +9,7 @@ use tagmatch_os::event::Epoll;
 use tagmatch_os::sleep::sleep_until_readable;
 
 use super::device::Tcp;
-use super::leaving::{Leaving, State};
+use super::leaving::{Leaving, LeavingState};
 use super::numbers::Watched;
 use super::peers::PeerState;
 
@@ -19,7 +19,7 @@ const LOOK_TIME: Duration = Duration::from_millis(1);
 impl Tcp {
     /// Watches a connection until it has ended.
     pub(crate) fn enter_leaving(&mut self, mut leaving: Leaving) {
-        if leaving.advance(&self.exposures) == State::Ended {
+        if leaving.advance(&self.exposures) == LeavingState::Ended {
             return self.count_lost(&leaving);
         }
         let key = match self.leaving.insert(leaving, u32::MAX) {
@@ -54,7 +54,7 @@ impl Tcp {
     pub(crate) fn look_at_leaving(&mut self, index: u32) {
         let Some(key) = self.leaving.key_at(index) else { return };
         let Some(leaving) = self.leaving.get_mut(key) else { return };
-        if leaving.advance(&self.exposures) == State::Ended {
+        if leaving.advance(&self.exposures) == LeavingState::Ended {
             self.end_leaving(index);
         } else {
             let _ = self.watch_leaving(index);
@@ -126,12 +126,12 @@ fn end_acknowledged(leaving: &mut Slab<Leaving>, exposures: &Exposures, epoll: &
     for key in leaving.keys_where(|_| true) {
         let Some(entry) = leaving.get_mut(key) else { continue };
         match entry.advance(exposures) {
-            State::Ended => {
+            LeavingState::Ended => {
                 epoll.forget(entry.socket());
                 leaving.remove(key);
             }
-            State::Acknowledged => {}
-            State::Under => {
+            LeavingState::Acknowledged => {}
+            LeavingState::Under => {
                 is_done = false;
                 // If this fails, the next look comes after a millisecond all the same.
                 let _ = entry.watch(epoll, Watched::Leaving(key.index).number());

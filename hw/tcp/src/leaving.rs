@@ -35,7 +35,7 @@ pub(crate) struct Leaving {
 
 /// How far a connection is that this worker has ended.
 #[derive(PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LeavingState {
     /// Bytes are not acknowledged.
     Under,
     /// Everything is acknowledged, and the peer may send more.
@@ -65,7 +65,7 @@ impl Leaving {
         if !self.has_heard_end {
             return epoll.watch_room(self.socket(), number, wants_room);
         }
-        // The end would be reported again and again, also to those that wait for nothing.
+        // The end would be reported again and again, also where nothing waits to be sent.
         if wants_room {
             return epoll.watch_room_alone(self.socket(), number);
         }
@@ -74,9 +74,9 @@ impl Leaving {
     }
 
     /// Sends what waits, and drops what has come.
-    pub(crate) fn advance(&mut self, exposures: &Exposures) -> State {
+    pub(crate) fn advance(&mut self, exposures: &Exposures) -> LeavingState {
         match self.out.push(self.socket.as_fd(), exposures.readable_by(self.peer)) {
-            Err(_) => return State::Ended,
+            Err(_) => return LeavingState::Ended,
             Ok(false) => {}
             Ok(true) if !self.has_ended_sending => {
                 self.has_ended_sending = true;
@@ -94,15 +94,15 @@ impl Leaving {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return State::Ended,
+                Err(_) => return LeavingState::Ended,
             }
         }
         if self.has_heard_end && tcp::is_over(self.socket()) {
-            State::Ended
+            LeavingState::Ended
         } else if self.has_ended_sending && self.is_acknowledged() {
-            State::Acknowledged
+            LeavingState::Acknowledged
         } else {
-            State::Under
+            LeavingState::Under
         }
     }
 

@@ -13,7 +13,7 @@
 //! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
 //! | `sleep`, `clock` | sleeping until there is something to do; the time that deadlines count |
 //! | `peers`, `numbers` | the peers; numbers of descriptors |
-//! | `hosts`, `strangers` | what machines that connect may take; machines that were refused |
+//! | `hosts`, `refused_machines` | what machines that connect may take; machines that were refused |
 //! | `address`, `config` | what is in an address; settings |
 //!
 //! # How two workers connect
@@ -43,7 +43,7 @@
 //! the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`): two pieces. A piece has 64 KiB, or what
 //! the connection sends in a sixteenth of a millisecond if that is more (`unsent`).
 //!
-//! # What a peer or a stranger can cost
+//! # What peers and other processes can cost
 //! - A process that has not proved itself: one of 256 pending connections, each with less than 200
 //!   bytes here. The kernel holds what it sends beyond that, and connections that weren't accepted
 //!   yet. If all are taken, one that is older than a tenth of a second is closed for a new one. A
@@ -59,8 +59,8 @@
 //!   16. Those are left for peers that this worker connects to. Callers wait then, and try again.
 //!
 //! # How a death is noticed
-//! - A peer that ends in order says so. The end of a process closes its connections, even by a
-//!   signal, and the peers are told at once.
+//! - A peer that ends in order sends a frame for that. The end of a process, even by a signal,
+//!   closes its connections, and the peers are told at once.
 //! - A machine that is gone while a connection is idle is noticed by the kernel's keep-alives
 //!   ([`TcpConfig::keep_alive`]).
 //! - While data is under way, the age of the last acknowledgement tells
@@ -99,10 +99,10 @@
 //!   meanwhile, and deadlines that are not over: the clock of the device stands still while nobody
 //!   polls or sleeps. The kernel takes connections for a busy worker, so a machine that has
 //!   answered is waited for without a limit.
-//! - **Who is gone.** The kernel's keep-alive watches idle connections. While data is under way,
-//!   the age of the last acknowledgement counts, but only while the kernel waits for one: it asks a
-//!   peer whose window is shut more and more seldom, so the age alone would end connections to
-//!   peers that live and compute. `TCP_RTO_MAX_MS` (Linux 6.15) makes the kernel ask often enough
+//! - **Which machines are gone.** The kernel's keep-alive watches idle connections. While data is
+//!   under way, the age of the last acknowledgement counts, but only while the kernel waits for one:
+//!   it asks a peer whose window is shut more and more seldom, so the age alone would end
+//!   connections to peers that live and compute. `TCP_RTO_MAX_MS` (Linux 6.15) makes the kernel ask often enough
 //!   that a machine that dies with its window shut is noticed in time, too.
 //! - **Several pieces by one call.** Each call of sendmsg(2) ends in a packet that isn't full, and
 //!   BBR, where it is the machine's choice, paces each packet by a timer. Reads of 1 MiB over
@@ -136,9 +136,9 @@ mod piece;
 mod poll;
 mod reads;
 mod ready;
+mod refused_machines;
 mod send_half;
 mod sleep;
-mod strangers;
 mod unsent;
 
 pub use config::TcpConfig;

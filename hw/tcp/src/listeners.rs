@@ -22,7 +22,7 @@ const BACKLOG: i32 = 4096;
 const PORT_TRIALS: usize = 16;
 
 /// The listening sockets.
-pub(crate) struct Listeners {
+pub(crate) struct TcpListeners {
     sockets: Vec<Listener>,
     /// A descriptor that is closed when no other is left, so that the next connection can still be
     /// accepted: only its greeting tells which peer this worker lacks descriptors for.
@@ -31,7 +31,7 @@ pub(crate) struct Listeners {
     pub(crate) muted_until: Option<Duration>,
 }
 
-impl Listeners {
+impl TcpListeners {
     /// Listens as the settings say; returns port and hosts in the form of an address, too.
     pub(crate) fn open(
         config: &TcpConfig,
@@ -55,7 +55,7 @@ impl Listeners {
             epoll.watch(socket.as_fd(), Watched::Listener(place).number()).in_call("epoll_ctl")?;
         }
         let address = TcpAddress { port, hosts: announced };
-        let mut listeners = Listeners { sockets, spare: None, muted_until: None };
+        let mut listeners = TcpListeners { sockets, spare: None, muted_until: None };
         listeners.restore_spare();
         Ok((listeners, address))
     }
@@ -194,10 +194,12 @@ mod tests {
         let hosts = |texts: &[&str]| -> Vec<IpAddr> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
-        let told =
+        let announce =
             |listening: &[&str]| announced(&TcpConfig::default(), &hosts(listening)).unwrap();
-        assert_eq!(told(&["127.0.0.1", "::1"]), hosts(&["127.0.0.1", "::1"]));
-        assert_eq!(told(&["127.0.0.1", "10.0.0.1"]), hosts(&["10.0.0.1"]));
-        assert!(!told(&[]).is_empty() && !told(&["0.0.0.0"]).iter().any(IpAddr::is_unspecified));
+        assert_eq!(announce(&["127.0.0.1", "::1"]), hosts(&["127.0.0.1", "::1"]));
+        assert_eq!(announce(&["127.0.0.1", "10.0.0.1"]), hosts(&["10.0.0.1"]));
+        assert!(
+            !announce(&[]).is_empty() && !announce(&["0.0.0.0"]).iter().any(IpAddr::is_unspecified)
+        );
     }
 }

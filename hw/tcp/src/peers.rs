@@ -17,7 +17,7 @@ pub(crate) enum PeerState {
     /// The worker itself.
     Oneself,
     /// This worker tries to connect to the peer, or waits for the peer's own connection.
-    Connecting(Box<Attempt>),
+    Connecting(Box<ConnectAttempts>),
     /// Messages go both ways.
     Up(Box<Connection>),
     /// The peer is gone.
@@ -28,7 +28,7 @@ pub(crate) enum PeerState {
 }
 
 /// The attempts to connect to a peer. Its hosts are the ways, which are tried one after the other.
-pub(crate) struct Attempt {
+pub(crate) struct ConnectAttempts {
     /// The handshake that is under way.
     pub(crate) caller: Option<Caller>,
     /// The number of hosts.
@@ -54,7 +54,7 @@ pub(crate) struct Attempt {
 
 impl tagmatch_device::PeerState for PeerState {
     type Connection = Connection;
-    type Connecting = Attempt;
+    type Connecting = ConnectAttempts;
 
     fn down() -> Self {
         PeerState::Down { lost: 0 }
@@ -62,10 +62,6 @@ impl tagmatch_device::PeerState for PeerState {
 
     fn is_down(&self) -> bool {
         matches!(self, PeerState::Down { .. })
-    }
-
-    fn is_connecting(&self) -> bool {
-        matches!(self, PeerState::Connecting(_))
     }
 
     #[inline]
@@ -76,7 +72,7 @@ impl tagmatch_device::PeerState for PeerState {
         }
     }
 
-    fn connecting_mut(&mut self) -> Option<&mut Attempt> {
+    fn connecting_mut(&mut self) -> Option<&mut ConnectAttempts> {
         match self {
             PeerState::Connecting(connecting) => Some(connecting),
             _ => None,

@@ -11,16 +11,16 @@ use super::frame::{Frame, HEADER_BYTES};
 static BLANK: [u8; 4096] = [0; 4096];
 
 /// A read that the peer has requested.
-pub(crate) struct PeerRead {
+pub(crate) struct RequestedRead {
     pub(crate) id: u32,
     pub(crate) span: RemoteSpan,
     /// How many bytes the pieces that were begun have.
     pub(crate) given: u64,
 }
 
-impl PeerRead {
+impl RequestedRead {
     /// One of the next pieces of `bytes` bytes, the next one being 0; `None` behind the last.
-    pub(crate) fn piece(&self, number: usize, bytes: usize) -> Option<Piece> {
+    pub(crate) fn piece(&self, number: usize, bytes: usize) -> Option<ReadPiece> {
         let start = self.given + (number * bytes) as u64;
         // A read without bytes has one piece.
         if start > self.span.length || (start == self.span.length && start > 0) {
@@ -29,7 +29,7 @@ impl PeerRead {
         let left = self.span.length - start;
         let length = usize::try_from(left).map_or(bytes, |left| left.min(bytes));
         let is_last = left == length as u64;
-        Some(Piece {
+        Some(ReadPiece {
             id: self.id,
             span: self.span,
             start: usize::try_from(start).ok()?,
@@ -43,7 +43,7 @@ impl PeerRead {
 }
 
 /// A frame with bytes of a read, of which a part has been sent.
-pub(crate) struct Piece {
+pub(crate) struct ReadPiece {
     pub(crate) id: u32,
     span: RemoteSpan,
     /// Where in the span its bytes begin.
@@ -59,7 +59,7 @@ pub(crate) struct Piece {
     is_blank: bool,
 }
 
-impl Piece {
+impl ReadPiece {
     /// Whether the read ends with this piece.
     pub(crate) fn is_last(&self) -> bool {
         self.end.is_some()
@@ -75,8 +75,8 @@ impl Piece {
         readable.bytes(self.span)?.get(self.start..self.start + self.length)
     }
 
-    /// The buffer is gone: the peer has said that it needs the buffer no more, or this worker is
-    /// being closed. The frame is completed, and the read fails. `false` if that is so already.
+    /// The buffer is gone: the peer needs it no more, or this worker is being closed. The frame is
+    /// completed, and the read fails. `false` if that is so already.
     pub(crate) fn blank(&mut self) -> bool {
         let is_new = !self.is_blank;
         if is_new {

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use tagmatch_device::{Bytes, DownReason, Event, Incoming, PeerId};
-use tagmatch_os::event::Ready;
+use tagmatch_os::event::ReadyDescriptor;
 use tagmatch_os::{stream, tcp};
 
 use super::device::Tcp;
@@ -23,7 +23,7 @@ const STEPS_PER_POLL: u32 = 16;
 const BESIDE_READS: usize = 4096;
 
 /// What a step of a poll has come to.
-enum Step {
+enum PollStep {
     /// A message, at this place of the inbox.
     Message { peer: PeerId, immediate: Option<u32>, place: Range<usize> },
     /// Something else was done.
@@ -49,13 +49,13 @@ impl Tcp {
                 return self.own_message();
             }
             match self.step(&mut has_asked) {
-                Step::Message { peer, immediate, place } => {
+                PollStep::Message { peer, immediate, place } => {
                     let bytes = Bytes::from_slice(self.inbox.at(place));
                     let message = Incoming { peer, immediate, through_list: false, bytes };
                     return Some(Event::Message(message));
                 }
-                Step::Done => {}
-                Step::Idle => return None,
+                PollStep::Done => {}
+                PollStep::Idle => return None,
             }
         }
         self.events.pop_front()
@@ -85,13 +85,13 @@ impl Tcp {
     /// Looks at the next frame that was received, or else at the next descriptor that is ready. The
     /// kernel is asked once in a poll.
     #[inline]
-    fn step(&mut self, has_asked: &mut bool) -> Step {
+    fn step(&mut self, has_asked: &mut bool) -> PollStep {
         if let Some(peer) = self.inbox.owner() {
             return self.take_frame(peer);
         }
         if self.ready.is_empty() {
             if *has_asked || !self.ready.fill(&self.epoll) {
-                return Step::Idle;
+                return PollStep::Idle;
             }
             *has_asked = true;
         }
@@ -103,7 +103,7 @@ impl Tcp {
             Some((Watched::Timer, _)) => self.take_timer(),
             None => {}
         }
-        Step::Done
+        PollStep::Done
     }
 
     /// The time of a sleeping worker is over.
@@ -131,7 +131,7 @@ impl Tcp {
         self.look_at_busy();
     }
 
-    fn look_at_peer(&mut self, peer: PeerId, ready: Ready) {
+    fn look_at_peer(&mut self, peer: PeerId, ready: ReadyDescriptor) {
         match self.peers.state(peer) {
             Some(PeerState::Up(_)) => {
                 if ready.has_room {
@@ -191,34 +191,34 @@ impl Tcp {
 
     /// Looks at the next frame of the inbox, which are this peer's.
     #[inline]
-    fn take_frame(&mut self, peer: PeerId) -> Step {
+    fn take_frame(&mut self, peer: PeerId) -> PollStep {
         let message_max = self.config.message_max as usize;
         let rest = self.inbox.rest();
         let Some(header) = rest.first_chunk::<HEADER_BYTES>() else {
             self.keep_rest(peer);
-            return Step::Done;
+            return PollStep::Done;
         };
         let frame = match Frame::parse(header, message_max) {
             Ok(frame) => frame,
             Err(what) => {
                 self.break_with(peer, what);
-                return Step::Done;
+                return PollStep::Done;
             }
         };
         let have = rest.len() - HEADER_BYTES;
         if let Frame::Message { length, immediate } = frame {
             if have < length {
                 self.keep_rest(peer);
-                return Step::Done;
+                return PollStep::Done;
             }
             self.inbox.take(HEADER_BYTES);
             let place = self.inbox.take(length);
-            return Step::Message { peer, immediate, place };
+            return PollStep::Message { peer, immediate, place };
         }
         if let Err(what) = self.take_internal(peer, frame) {
             self.break_with(peer, what);
         }
-        Step::Done
+        PollStep::Done
     }
 
     /// Takes a frame that is no message.

@@ -11,7 +11,7 @@ use super::send_half::{REQUESTS_MAX, SendHalf};
 pub(crate) type EndedRead = (u64, Buffer, Result<(), ReadError>);
 
 /// A read of this worker.
-struct OwnRead {
+struct ReadUnderWay {
     id: u32,
     request: ReadRequest,
     length: usize,
@@ -20,22 +20,22 @@ struct OwnRead {
 
 /// The reads from one peer.
 #[derive(Default)]
-pub(crate) struct Reads {
+pub(crate) struct ReadsFromPeer {
     /// Reads that were requested, in any order.
-    requested: Vec<OwnRead>,
+    requested: Vec<ReadUnderWay>,
     /// Reads that will be requested when earlier ones have ended.
-    waiting: VecDeque<OwnRead>,
+    waiting: VecDeque<ReadUnderWay>,
     next_id: u32,
     /// The read whose bytes are being received, and how many of this frame are still to come.
     landing: Option<(u32, usize)>,
 }
 
-impl Reads {
+impl ReadsFromPeer {
     /// Begins a read. The caller has checked that the bytes fit into the buffer.
     pub(crate) fn start(&mut self, out: &mut SendHalf, request: ReadRequest, length: usize) {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        self.waiting.push_back(OwnRead { id, request, length, received: 0 });
+        self.waiting.push_back(ReadUnderWay { id, request, length, received: 0 });
         self.request(out);
     }
 
@@ -78,7 +78,7 @@ impl Reads {
         read.request.into.room()?.part(read.received..read.received + left)
     }
 
-    /// Notes that bytes were received into [`Reads::room`].
+    /// Notes that bytes were received into [`ReadsFromPeer::room`].
     pub(crate) fn advance(&mut self, count: usize) {
         let Some((id, left)) = self.landing else { return };
         if let Ok(read) = self.find(id) {
@@ -108,7 +108,7 @@ impl Reads {
         Ok((read.request.token, read.request.into, result))
     }
 
-    fn find(&mut self, id: u32) -> Result<&mut OwnRead, &'static str> {
+    fn find(&mut self, id: u32) -> Result<&mut ReadUnderWay, &'static str> {
         self.requested.iter_mut().find(|read| read.id == id).ok_or(UNKNOWN)
     }
 
@@ -129,8 +129,8 @@ mod tests {
 
     use super::*;
 
-    fn reads(count: u64, length: usize) -> (Reads, SendHalf) {
-        let mut reads = Reads::default();
+    fn reads(count: u64, length: usize) -> (ReadsFromPeer, SendHalf) {
+        let mut reads = ReadsFromPeer::default();
         let mut out = SendHalf::default();
         let remote = RemoteSpan { address: 1, key: 2, length: length as u64 };
         for token in 0..count {

@@ -1,19 +1,19 @@
 //! The descriptors that were found ready, and are still to be looked at.
 
-use tagmatch_os::event::{BATCH, Epoll, Ready};
+use tagmatch_os::event::{BATCH, Epoll, ReadyDescriptor};
 
 use super::numbers::Watched;
 
 /// Descriptors that were ready when the kernel was last asked.
 pub(crate) struct ReadyList {
-    found: [Ready; BATCH],
+    found: [ReadyDescriptor; BATCH],
     next: usize,
     count: usize,
 }
 
 impl Default for ReadyList {
     fn default() -> Self {
-        ReadyList { found: [Ready::default(); BATCH], next: 0, count: 0 }
+        ReadyList { found: [ReadyDescriptor::default(); BATCH], next: 0, count: 0 }
     }
 }
 
@@ -34,7 +34,7 @@ impl ReadyList {
 
     /// The next descriptor.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(Watched, Ready)> {
+    pub(crate) fn next(&mut self) -> Option<(Watched, ReadyDescriptor)> {
         let ready = *self.found[..self.count].get(self.next)?;
         self.next += 1;
         Some((Watched::of(ready.number), ready))

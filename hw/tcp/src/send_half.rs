@@ -13,7 +13,7 @@ use tagmatch_device::{Readable, RemoteSpan};
 use tagmatch_os::tcp;
 
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
-use super::piece::{PeerRead, Piece};
+use super::piece::{ReadPiece, RequestedRead};
 use super::unsent::UnsentLimit;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
@@ -33,15 +33,15 @@ pub(crate) struct SendHalf {
     /// Frames, of which a part of the first may have been sent.
     outbox: VecDeque<u8>,
     /// The piece of which a part was sent. It goes before the outbox.
-    begun: Option<Piece>,
+    begun: Option<ReadPiece>,
     /// The reads that the peer has requested, without the bytes of the piece that was begun.
-    requested: VecDeque<PeerRead>,
+    requested: VecDeque<RequestedRead>,
     /// How many bytes the socket has taken.
     taken: u64,
     /// How many messages were accepted.
     messages: u64,
-    /// The places in the stream behind the last messages: that of message number `n`, from 0 on, is
-    /// at `n % ENDS`.
+    /// The places in the stream behind the last messages. Message number `n`, counted from 0, has
+    /// the entry `n % ENDS`.
     ends: [u64; ENDS],
     /// The place in the stream behind the last question for an acknowledgement.
     asked: u64,
@@ -136,7 +136,7 @@ impl SendHalf {
         if self.requested.len() >= REQUESTS_MAX {
             return Err("a peer requests more reads at a time than allowed");
         }
-        self.requested.push_back(PeerRead { id, span, given: 0 });
+        self.requested.push_back(RequestedRead { id, span, given: 0 });
         Ok(())
     }
 
@@ -153,7 +153,9 @@ impl SendHalf {
 
     /// The place in the stream behind everything that was accepted by now, requested reads aside.
     pub(crate) fn accepted(&self) -> u64 {
-        self.taken + self.outbox.len() as u64 + self.begun.as_ref().map_or(0, Piece::left) as u64
+        self.taken
+            + self.outbox.len() as u64
+            + self.begun.as_ref().map_or(0, ReadPiece::left) as u64
     }
 
     /// How many bytes of the stream the socket has taken.
@@ -232,8 +234,8 @@ impl SendHalf {
         Ok(true)
     }
 
-    /// Sends the next pieces by one call, as far as the socket has room. Reads whose bytes are gone
-    /// end in a frame that says so, which the outbox has then.
+    /// Sends the next pieces by one call, as far as the socket has room. For a read whose
+    /// bytes are gone, a frame that ends it is put into the outbox.
     fn send_run(&mut self, socket: BorrowedFd<'_>, readable: Readable<'_>) -> io::Result<()> {
         let outbox = &mut self.outbox;
         self.requested.retain(|read| {
@@ -267,7 +269,7 @@ impl SendHalf {
     }
 
     /// The pieces of the next run.
-    fn next_pieces(&self) -> Vec<Piece> {
+    fn next_pieces(&self) -> Vec<ReadPiece> {
         let piece_bytes = self.unsent.piece_bytes();
         let run = RUN_BYTES / piece_bytes;
         let mut pieces = Vec::with_capacity(run);
@@ -287,7 +289,7 @@ impl SendHalf {
     }
 
     /// The first read's turn is over: its piece is being sent.
-    fn note_begun(&mut self, piece: &Piece) {
+    fn note_begun(&mut self, piece: &ReadPiece) {
         let at = self.requested.iter().position(|read| read.id == piece.id);
         let Some(mut read) = at.and_then(|at| self.requested.remove(at)) else { return };
         read.given += piece.length as u64;
@@ -374,7 +376,7 @@ mod tests {
         assert_eq!(out.unacknowledged(all, 0), 0);
         assert_eq!((out.unacknowledged(all - 1, 0), out.unacknowledged(ends[38], 0)), (1, 1));
         assert_eq!(out.unacknowledged(ends[24], 0), 15);
-        // Earlier ones can't be more than the bytes have room for, nor those that are known of.
+        // Earlier ones are at most as many as fit into the bytes, without the acknowledged ones.
         let most = 16 + (ends[24] - ends[20]) / HEADER_BYTES as u64;
         assert_eq!(out.unacknowledged(ends[20], 0), most);
         assert_eq!(out.unacknowledged(ends[20], 21), 19);

@@ -11,8 +11,8 @@ use tagmatch_testkit::process::may_have_descriptors;
 
 use common::raw::{ANSWER, Raw, frame, invented};
 use common::{
-    Owned, PATIENCE, config, connect, exchange, message, place, poll, secret, send, sleep, tcp,
-    wait_for,
+    Owned, PATIENCE, config, connect, exchange, message, next_up, place, poll, secret, send, sleep,
+    tcp, wait_for,
 };
 
 fn talk(a: TcpConfig, b: TcpConfig) {
@@ -118,10 +118,7 @@ fn a_thousand_peers_are_served_and_cost_an_idle_worker_nothing() {
         let mut bytes = invented(0).as_bytes().to_vec();
         bytes[2..4].copy_from_slice(&number.to_le_bytes());
         let raw = Raw::greet(&mut a, &secret(7), &Address::from_bytes(&bytes).unwrap());
-        let peer = wait_for(&mut [&mut a], "a peer", |_, event| match event {
-            Owned::Up(peer, _) => Some(peer),
-            other => panic!("{other:?}"),
-        });
+        let peer = next_up(&mut a);
         raw.hear(&mut a, ANSWER).unwrap();
         peers.push((raw, peer));
     }

@@ -10,7 +10,10 @@ use tagmatch_device::{Buffer, Device, DownReason, Exposure, PeerId, ReadRequest,
 use tagmatch_tcp::Tcp;
 
 use common::raw::{ANSWER, Raw, frame, invented};
-use common::{Owned, READER, config, connect, exchange, poll, secret, tcp, wait_down, wait_for};
+use common::{
+    Owned, READER, config, connect, exchange, next_up, poll, read_end, secret, tcp, wait_down,
+    wait_for,
+};
 
 const MESSAGE: u8 = 1;
 const READ_REQUEST: u8 = 3;
@@ -22,10 +25,7 @@ const BYE: u8 = 7;
 /// A peer made by hand that is up.
 fn hostile(tcp: &mut Tcp, byte: u8) -> (Raw, PeerId) {
     let raw = Raw::greet(tcp, &secret(7), &invented(byte));
-    let peer = wait_for(&mut [&mut *tcp], "the peer", |_, event| match event {
-        Owned::Up(peer, _) => Some(peer),
-        other => panic!("{other:?}"),
-    });
+    let peer = next_up(tcp);
     assert_eq!(raw.hear(tcp, ANSWER).unwrap()[0], 0, "accepted");
     (raw, peer)
 }
@@ -96,10 +96,7 @@ fn memory_that_is_exposed_to_another_peer_is_not_read() {
     );
     assert!(raw.is_closed_by(&mut a), "not a byte has come");
     b.read(ReadRequest { peer: to_a, remote: span, into: Buffer::zeroed(5000), token: 1 }).unwrap();
-    let into = wait_for(&mut [&mut a, &mut b], "the read", |_, event| match event {
-        Owned::ReadDone(1, into, Ok(())) => Some(into),
-        other => panic!("{other:?}"),
-    });
+    let into = read_end(&mut [&mut a, &mut b]).0;
     assert!(into[..] == [7; 5000]);
 }
 
@@ -130,8 +127,8 @@ fn reads_are_bounded_by_what_was_asked_for() {
         let (raw, peer) = hostile(&mut a, case);
         let remote = RemoteSpan { address: 4096, key: 1, length: 10 };
         a.read(ReadRequest { peer, remote, into: Buffer::zeroed(20), token: 1 }).unwrap();
-        let asked = raw.hear(&mut a, 32).unwrap();
-        assert_eq!(asked[4], READ_REQUEST);
+        let bytes = raw.hear(&mut a, 32).unwrap();
+        assert_eq!(bytes[4], READ_REQUEST);
         match case {
             0 => raw.say(&frame(READ_DATA, 0, &[9; 11])),
             1 => raw.say(&frame(READ_END, 0, &[])),
@@ -186,10 +183,10 @@ fn answers_to_a_peer_that_does_not_receive_are_bounded() {
     let (raw, peer) = hostile(&mut a, 1);
     let nowhere = request(1, RemoteSpan { address: 1, key: 2, length: 3 });
     let many = nowhere.repeat(2000);
-    let mut said = 0;
+    let mut received = 0;
     let reason = loop {
         match std::io::Write::write(&mut &raw.0, &many) {
-            Ok(count) => said += count,
+            Ok(count) => received += count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(_) => break wait_down(&mut a, peer),
         }
@@ -199,7 +196,7 @@ fn answers_to_a_peer_that_does_not_receive_are_bounded() {
             other => panic!("{other:?}"),
         }
     };
-    assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?} after {said} bytes");
+    assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?} after {received} bytes");
     let mut rest = [0; 4096];
     while (&raw.0).read(&mut rest).is_ok_and(|count| count > 0) {}
 }

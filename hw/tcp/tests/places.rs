@@ -14,8 +14,8 @@ use tagmatch_testkit::process::share_descriptors;
 
 use common::raw::{ANSWER, OPENING, Raw, invented, nowhere, opening, proof, question};
 use common::{
-    Other, Owned, PATIENCE, config, exchange, hear_line, place, poll, role, say, secret, tcp,
-    wait_for, wait_up,
+    Other, Owned, PATIENCE, config, exchange, hear_line, next_down, place, poll, role, say, secret,
+    tcp, wait_for, wait_up,
 };
 
 const ACCEPTED: u8 = 0;
@@ -66,9 +66,7 @@ fn one_machine_takes_its_share_under_whatever_names_and_no_more() {
     // A place is free again after its peer.
     let mut calls = calls.into_iter();
     drop(calls.next());
-    wait_for(&mut [&mut a], "the end of a peer", |_, event| {
-        matches!(event, Owned::Down(_, DownReason::Gone)).then_some(())
-    });
+    assert_eq!(next_down(&mut a).1, DownReason::Gone);
     let (_again, answer) = call(&mut a, loopback, &invented(60));
     assert_eq!(answer, ACCEPTED);
     assert_eq!(call(&mut a, loopback, &invented(61)).1, FULL);
@@ -128,9 +126,9 @@ fn peers_that_connect_leave_descriptors_for_those_that_this_worker_connects_to()
     }
     server.say(&b.address().to_string());
     let done = std::thread::spawn(move || {
-        let said = server.hear();
+        let reply = server.hear();
         server.wait();
-        said
+        reply
     });
     while !done.is_finished() {
         for client in clients.iter_mut().chain([&mut b]) {

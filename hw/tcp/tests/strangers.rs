@@ -14,8 +14,8 @@ use tagmatch_tcp::{Tcp, TcpConfig};
 
 use common::raw::{ANSWER, OPENING, QUESTION, Raw, address_of, invented, opening, proof, question};
 use common::{
-    Other, Owned, config, connect, exchange, hear_line, moved, place, poll, role, say, secret, tcp,
-    wait_down, wait_for, wait_up,
+    Other, Owned, config, connect, exchange, hear_line, moved, next_up, place, poll, role, say,
+    secret, tcp, wait_down, wait_for, wait_up,
 };
 
 fn quick() -> TcpConfig {
@@ -125,10 +125,7 @@ fn a_greeting_that_was_recorded_is_refused_by_every_worker() {
     }
     // The connection that the greeting was made for is good all the same.
     raw.say(&asked);
-    let up = wait_for(&mut [&mut a], "the peer", |_, event| match event {
-        Owned::Up(peer, _) => Some(peer),
-        other => panic!("{other:?}"),
-    });
+    let up = next_up(&mut a);
     assert_eq!(a.peer_address(up), Some(own));
 }
 
@@ -173,7 +170,7 @@ fn a_port_of_another_worker_or_program_is_an_error_with_the_reason() {
     socket.write_all(&page.repeat(2)).unwrap();
     let reason = wait_down(&mut a, peer);
     assert!(
-        matches!(reason, DownReason::Misbehaved { what } if what.contains("no worker")),
+        matches!(reason, DownReason::Misbehaved { what } if what.contains("not a worker")),
         "{reason:?}"
     );
     // Nobody listens there, and an address of a family without a route.
@@ -393,7 +390,7 @@ fn refusals_are_logged_once_for_each_machine() {
     drop(Raw::connect(&a.address()));
     let lines = LINES.lock().unwrap();
     assert_eq!(lines.len(), 2, "one for each worker: {lines:?}");
-    assert!(lines[0].contains("127.0.0.1") && lines[0].contains("no worker of tagmatch"));
+    assert!(lines[0].contains("127.0.0.1") && lines[0].contains("not a worker of tagmatch"));
 }
 
 #[test]
@@ -416,9 +413,7 @@ fn a_worker_without_a_secret_neither_listens_nor_connects() {
     let mut b = tcp(config().secret(secret));
     let to_a = b.connect(&a.address()).unwrap();
     let other = std::thread::spawn(move || {
-        wait_for(&mut [&mut a], "the peer", |_, event| {
-            matches!(event, Owned::Up(..)).then_some(())
-        });
+        next_up(&mut a);
         a
     });
     wait_up(&mut b, to_a);

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Address;
 use tagmatch_shm::fuzzing::{
-    Bounds, DoorbellBit, HandshakePacket, Meta, ReadMessage, ShmName, heard_after,
+    Bounds, DoorbellBit, HandshakePacket, Meta, ReadMessage, ShmName, checked_progress,
     parse_read_message, parse_slot,
 };
 
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(greeting) = HandshakePacket::parse(data) {
         let again = match greeting.clone() {
             HandshakePacket::Hello(hello) => hello.emit(),
-            HandshakePacket::Refusal(refusal) => refusal.emit(),
+            HandshakePacket::HelloRefusal(refusal) => refusal.emit(),
         };
         assert_eq!(HandshakePacket::parse(&again), Ok(greeting));
     }
@@ -50,7 +50,7 @@ fuzz_target!(|data: &[u8]| {
     if let (Some(a), Some(b), Some(c)) = (word(0), word(1), word(2)) {
         // A claim that is believed lies between the claim before it and what was produced.
         let produced = a.wrapping_add(b % (1 << 28));
-        if let Ok(believed) = heard_after(a, c, produced) {
+        if let Ok(believed) = checked_progress(a, c, produced) {
             assert!(believed.wrapping_sub(a) <= produced.wrapping_sub(a));
         }
         let _ = DoorbellBit::new(a);

@@ -163,6 +163,66 @@ pub fn connect<D: Device>(a: &mut D, b: &mut D) -> (PeerId, PeerId) {
     (to_b, to_a.unwrap())
 }
 
+/// Waits for the next event of a device.
+///
+/// # Panics
+/// After [`PATIENCE`].
+pub fn next_event<D: Device>(devices: &mut [&mut D]) -> Owned {
+    wait_for(devices, "an event", |_, event| Some(event))
+}
+
+/// Waits until a peer is connected, and returns its number.
+///
+/// # Panics
+/// If there is another event, or after [`PATIENCE`].
+pub fn next_up<D: Device>(device: &mut D) -> PeerId {
+    match next_event(&mut [device]) {
+        Owned::Up(peer, _) => peer,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until this peer is connected.
+///
+/// # Panics
+/// If there is another event, or after [`PATIENCE`].
+pub fn wait_up<D: Device>(device: &mut D, peer: PeerId) {
+    assert_eq!(next_up(device), peer);
+}
+
+/// Waits until a peer is down, and returns why.
+///
+/// # Panics
+/// If there is another event, or after [`PATIENCE`].
+pub fn next_down<D: Device>(device: &mut D) -> (PeerId, DownReason) {
+    match next_event(&mut [device]) {
+        Owned::Down(peer, reason) => (peer, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits for a message, and returns its bytes.
+///
+/// # Panics
+/// If there is another event, or after [`PATIENCE`].
+pub fn next_message<D: Device>(devices: &mut [&mut D]) -> Vec<u8> {
+    match next_event(devices) {
+        Owned::Message(_, _, bytes) => bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits for the end of a read, and returns its buffer and result.
+///
+/// # Panics
+/// If there is another event, or after [`PATIENCE`].
+pub fn read_end<D: Device>(devices: &mut [&mut D]) -> (Buffer, Result<(), ReadError>) {
+    match next_event(devices) {
+        Owned::ReadDone(_, into, result) => (into, result),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A message without a header.
 #[must_use]
 pub fn message(payload: &[u8]) -> Outgoing<'_> {
@@ -326,8 +386,8 @@ impl Other {
         loop {
             let mut line = String::new();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the other process ended");
-            if let Some((_, said)) = line.trim_end().split_once("> ") {
-                return said.to_owned();
+            if let Some((_, text)) = line.trim_end().split_once("> ") {
+                return text.to_owned();
             }
         }
     }

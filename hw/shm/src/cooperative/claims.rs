@@ -127,19 +127,19 @@ impl ReceiverSide {
     fn claim_up_to(&mut self, claims: &Claims, most: u32) -> Result<Option<u32>, &'static str> {
         for _ in 0..ATTEMPTS_MAX {
             let word = claims.claimed.load(Relaxed);
-            let seen = Claimed::of_word(word);
+            let claimed_now = Claimed::of_word(word);
             let left = self.pieces - self.front;
-            if (seen.number, seen.front) != (self.number, self.front)
-                || !(self.back..=left).contains(&seen.back)
+            if (claimed_now.number, claimed_now.front) != (self.number, self.front)
+                || !(self.back..=left).contains(&claimed_now.back)
             {
                 return Err("a sender has claimed pieces that it could not claim");
             }
-            self.back = seen.back;
-            let claimed = most.min(left - seen.back);
+            self.back = claimed_now.back;
+            let claimed = most.min(left - claimed_now.back);
             if claimed == 0 {
                 return Ok(None);
             }
-            let next = Claimed { front: self.front + claimed, ..seen }.word();
+            let next = Claimed { front: self.front + claimed, ..claimed_now }.word();
             if claims.claimed.compare_exchange(word, next, Relaxed, Relaxed).is_ok() {
                 let first = self.front;
                 self.front += claimed;
@@ -188,12 +188,14 @@ impl SenderSide {
     pub(crate) fn claim(&mut self, claims: &Claims) -> Option<u32> {
         for _ in 0..ATTEMPTS_MAX {
             let word = claims.claimed.load(Relaxed);
-            let seen = Claimed::of_word(word);
-            let left = self.pieces.checked_sub(seen.front)?;
-            if (seen.number, seen.back) != (self.number, self.back) || seen.back >= left {
+            let claimed_now = Claimed::of_word(word);
+            let left = self.pieces.checked_sub(claimed_now.front)?;
+            if (claimed_now.number, claimed_now.back) != (self.number, self.back)
+                || claimed_now.back >= left
+            {
                 return None;
             }
-            let next = Claimed { back: self.back + 1, ..seen }.word();
+            let next = Claimed { back: self.back + 1, ..claimed_now }.word();
             if claims.claimed.compare_exchange(word, next, Relaxed, Relaxed).is_ok() {
                 self.back += 1;
                 return Some(self.pieces - self.back);

@@ -14,7 +14,7 @@ use tagmatch_os::socket::{self, Packet};
 use super::establish::{Accepted, HelloKind, PairMemory, shortage_of, verify};
 use super::local::LocalEnd;
 use super::step::HandshakeStep;
-use crate::packet::{HandshakePacket, Hello, PACKET_MAX, Refusal};
+use crate::packet::{HandshakePacket, Hello, HelloRefusal, PACKET_MAX};
 use crate::peers::PeerState;
 use crate::processes::OwnUsersSocket;
 use crate::watcher::{Watched, Watcher};
@@ -43,13 +43,13 @@ struct FirstPacket<'a> {
 /// Why a hello is not answered by a hello.
 enum NoAnswer {
     /// The peer is refused.
-    Refused(Refusal),
+    Refused(HelloRefusal),
     /// This process lacks something that a connection needs.
     Shortage(Shortage),
 }
 
-impl From<Refusal> for NoAnswer {
-    fn from(refusal: Refusal) -> Self {
+impl From<HelloRefusal> for NoAnswer {
+    fn from(refusal: HelloRefusal) -> Self {
         NoAnswer::Refused(refusal)
     }
 }
@@ -202,9 +202,13 @@ impl Acceptor {
                 let limit = step.local.config.connect_timeout;
                 if self.waiting.note(hello.address, now, limit) {
                     step.report(hello.address, shortage);
-                    if shortage == Shortage::Descriptors { Refusal::Lacking } else { Refusal::Full }
+                    if shortage == Shortage::Descriptors {
+                        HelloRefusal::Lacking
+                    } else {
+                        HelloRefusal::Full
+                    }
                 } else {
-                    Refusal::Busy
+                    HelloRefusal::Busy
                 }
             }
         };
@@ -271,18 +275,19 @@ impl HandshakeStep<'_> {
             Some(PeerState::Connecting(connecting))
                 if connecting.attempt.is_some() && local.address < hello.address =>
             {
-                return Err(Refusal::Crossed.into());
+                return Err(HelloRefusal::Crossed.into());
             }
             None | Some(PeerState::Connecting(_)) => {}
             // Includes the address of this worker itself.
-            Some(_) => return Err(Refusal::Known.into()),
+            Some(_) => return Err(HelloRefusal::Known.into()),
         }
         let (mut verified, memory) = verify(local, socket, hello, packet, HelloKind::First)
             .map_err(|rejection| match rejection.reason {
                 DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
                 _ => rejection.answer.into(),
             })?;
-        let memory = memory.or_bug("a first hello brings memory").map_err(|_| Refusal::Invalid)?;
+        let memory =
+            memory.or_bug("a first hello brings memory").map_err(|_| HelloRefusal::Invalid)?;
         let pair = PairMemory { memory, room: hello.geometry, is_own: false };
         // This worker's own attempt is withdrawn only now that the peer's hello is known to be
         // good.
@@ -293,27 +298,25 @@ impl HandshakeStep<'_> {
             connections.withdraw(attempt);
         }
         if connections.inboxes.free_count() == 0 || connections.peers.is_full() {
-            return Err(Refusal::Full.into());
+            return Err(HelloRefusal::Full.into());
         }
         // A peer that this worker wants to reach is not counted.
         verified.counted_for = verified.counted_for.filter(|_| known.is_none());
-        if let Some(process) = verified.counted_for
-            && !connections.quota.add(process)
-        {
-            return Err(Refusal::Full.into());
+        if verified.counted_for.is_some_and(|process| !connections.quota.has_room(&process)) {
+            return Err(HelloRefusal::Full.into());
         }
         let used = local.geometry.min(hello.geometry);
         let offer = local.answer(&mut connections.inboxes, socket, used).map_err(|error| {
-            if let Some(process) = verified.counted_for {
-                connections.quota.remove(process);
-            }
-            shortage_of(&error).map_or(Refusal::Busy.into(), NoAnswer::Shortage)
+            shortage_of(&error).map_or(HelloRefusal::Busy.into(), NoAnswer::Shortage)
         })?;
+        if let Some(process) = verified.counted_for {
+            connections.quota.add(process);
+        }
         let peer = match known {
             Some(peer) => peer,
             None => {
                 let added = connections.peers.add(hello.address, PeerState::Down);
-                added.map_err(|_| Refusal::Full)?
+                added.map_err(|_| HelloRefusal::Full)?
             }
         };
         Ok((peer, Accepted { offer, pair, hello: verified }))

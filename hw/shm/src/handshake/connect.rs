@@ -10,8 +10,8 @@ use tagmatch_os::{process, socket};
 use super::establish::{Accepted, HelloKind, PairMemory, Rejection, shortage_of, verify};
 use super::step::HandshakeStep;
 use crate::name::ShmName;
-use crate::packet::{HandshakePacket, PACKET_MAX, Refusal};
-use crate::peers::{Attempt, Connecting, PeerState, Peers};
+use crate::packet::{HandshakePacket, HelloRefusal, PACKET_MAX};
+use crate::peers::{ConnectingPeer, HelloAttempt, PeerState, Peers};
 use crate::processes::OwnUsersSocket;
 use crate::watcher::Watched;
 
@@ -40,7 +40,7 @@ impl HandshakeStep<'_> {
             return Ok(peer);
         }
         local.check_route(address)?;
-        let state = PeerState::Connecting(Box::new(Connecting {
+        let state = PeerState::Connecting(Box::new(ConnectingPeer {
             deadline: now + local.config.connect_timeout,
             retry_at: now,
             errno: 0,
@@ -82,7 +82,7 @@ impl HandshakeStep<'_> {
         }
     }
 
-    fn try_attempt(&mut self, peer: PeerId, address: &Address) -> io::Result<Attempt> {
+    fn try_attempt(&mut self, peer: PeerId, address: &Address) -> io::Result<HelloAttempt> {
         let HandshakeStep { local, connections, now } = self;
         let name = ShmName::parse(address).map_err(|_| io::ErrorKind::InvalidInput)?;
         // The user is checked first, since the hello lets the listener write to this worker's
@@ -95,7 +95,7 @@ impl HandshakeStep<'_> {
             .watcher
             .watch(socket.as_fd(), Watched::Socket(peer))
             .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), local.geometry));
-        let attempt = Attempt { begun: *now, socket, memory, offer };
+        let attempt = HelloAttempt { begun: *now, socket, memory, offer };
         match sent {
             Ok(()) => Ok(attempt),
             Err(error) => {
@@ -145,7 +145,7 @@ impl HandshakeStep<'_> {
                             connections.watcher.mute(socket, Watched::Socket(peer), false);
                         }
                         socket::take(attempt.socket.as_fd());
-                        let Attempt { socket, memory, offer, .. } = attempt;
+                        let HelloAttempt { socket, memory, offer, .. } = attempt;
                         let pair = PairMemory { memory, room: local.geometry, is_own: true };
                         return self.establish(
                             peer,
@@ -162,18 +162,20 @@ impl HandshakeStep<'_> {
             Ok(HandshakePacket::Hello(_)) => {
                 DownReason::Misbehaved { what: "a hello with the address of another worker" }
             }
-            Ok(HandshakePacket::Refusal(refusal @ (Refusal::Crossed | Refusal::Busy))) => {
+            Ok(HandshakePacket::HelloRefusal(
+                refusal @ (HelloRefusal::Crossed | HelloRefusal::Busy),
+            )) => {
                 // A busy peer lives, and says when it gives up.
                 connecting.retry_at = now + SHORTAGE_DELAY;
                 connecting.deadline = now + local.config.connect_timeout;
-                connecting.crossed = refusal == Refusal::Crossed;
+                connecting.crossed = refusal == HelloRefusal::Crossed;
                 return connections.withdraw(attempt);
             }
-            Ok(HandshakePacket::Refusal(refusal)) => DownReason::Unreachable {
+            Ok(HandshakePacket::HelloRefusal(refusal)) => DownReason::Unreachable {
                 errno: match refusal {
-                    Refusal::Full => libc::EUSERS,
-                    Refusal::Lacking => libc::EMFILE,
-                    Refusal::Known => libc::ECONNRESET,
+                    HelloRefusal::Full => libc::EUSERS,
+                    HelloRefusal::Lacking => libc::EMFILE,
+                    HelloRefusal::Known => libc::ECONNRESET,
                     _ => libc::EPROTO,
                 },
             },
@@ -184,7 +186,7 @@ impl HandshakeStep<'_> {
     }
 
     /// Leaves an answer in the socket until this process has what it takes to accept the answer.
-    fn postpone(&mut self, peer: PeerId, attempt: Attempt, shortage: Shortage) {
+    fn postpone(&mut self, peer: PeerId, attempt: HelloAttempt, shortage: Shortage) {
         let HandshakeStep { local, connections, now } = self;
         let Some(connecting) = connections.peers.connecting_mut(peer) else { return };
         if connecting.shortage.replace(shortage).is_none() {
@@ -266,10 +268,10 @@ fn attempts_to_begin(peers: &Peers, limit: Option<u64>, now: Instant) -> usize {
 pub(crate) fn next_deadline(peers: &Peers) -> Option<Instant> {
     let deadline = |peer: &PeerId| match peers.state(*peer)? {
         PeerState::Connecting(connecting) => match &**connecting {
-            Connecting { attempt: Some(_), answer_at, deadline, .. } => {
+            ConnectingPeer { attempt: Some(_), answer_at, deadline, .. } => {
                 answer_at.map(|at| at.min(*deadline))
             }
-            Connecting { crossed: true, .. } => Some(connecting.deadline),
+            ConnectingPeer { crossed: true, .. } => Some(connecting.deadline),
             _ => Some(connecting.retry_at.min(connecting.deadline)),
         },
         _ => None,

@@ -22,10 +22,10 @@ use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::lifelines::lifeline::{EndDescriptors, Lifeline};
 use crate::name::ShmName;
 use crate::nonce::OwnNonce;
-use crate::packet::{Hello, OfferedMemory, Refusal};
+use crate::packet::{Hello, HelloRefusal, OfferedMemory};
 use crate::peer_memory::PeerMemory;
 use crate::peers::{HelloOffer, PeerState};
-use crate::processes::{OwnUsersSocket, PeerProcess, ProcessId};
+use crate::processes::{CallingProcess, OwnUsersSocket, ReadableProcess};
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, Ring};
 use crate::sharing::Sharing;
 use crate::streaming;
@@ -43,21 +43,21 @@ const STREAMED_BYTES_PER_NANOSECOND: usize = 48;
 
 /// Why a hello was not accepted: the answer to the peer, and the reason to report.
 pub(super) struct Rejection {
-    pub(super) answer: Refusal,
+    pub(super) answer: HelloRefusal,
     pub(super) reason: DownReason,
 }
 
 impl Rejection {
     fn misbehaved(what: &'static str) -> Self {
-        Rejection { answer: Refusal::Invalid, reason: DownReason::Misbehaved { what } }
+        Rejection { answer: HelloRefusal::Invalid, reason: DownReason::Misbehaved { what } }
     }
 
     fn bug(bug: Bug) -> Self {
-        Rejection { answer: Refusal::Invalid, reason: DownReason::Bug(bug) }
+        Rejection { answer: HelloRefusal::Invalid, reason: DownReason::Bug(bug) }
     }
 
     fn unreachable(errno: i32) -> Self {
-        Rejection { answer: Refusal::Busy, reason: DownReason::Unreachable { errno } }
+        Rejection { answer: HelloRefusal::Busy, reason: DownReason::Unreachable { errno } }
     }
 
     /// A system call failed.
@@ -67,7 +67,7 @@ impl Rejection {
     }
 
     fn shortage(shortage: Shortage) -> Self {
-        Rejection { answer: Refusal::Busy, reason: DownReason::Shortage(shortage) }
+        Rejection { answer: HelloRefusal::Busy, reason: DownReason::Shortage(shortage) }
     }
 }
 
@@ -111,10 +111,10 @@ pub(super) struct VerifiedHello {
     takes_offers: bool,
     makes_barriers: bool,
     pidfd: Option<OwnedFd>,
-    process: Option<PeerProcess>,
+    process: Option<ReadableProcess>,
     waker: PeerWaker,
     /// The process to count the connection for; `None` if the connection is not to be counted.
-    pub(super) counted_for: Option<ProcessId>,
+    pub(super) counted_for: Option<CallingProcess>,
     read_mode: ReadMode,
     memory: Option<PeerMemory>,
 }
@@ -135,8 +135,8 @@ fn verify_sender(
 }
 
 /// Checks everything that a hello claims, and the descriptors of the packet that brought it. The
-/// sender is checked first: a shortage is that of a connection to this sender. Also returns the
-/// memory of the pair, which a first hello brings.
+/// sender is checked first, so a shortage is reported for a connection to this sender. Also returns
+/// the memory of the pair, which a first hello brings.
 pub(super) fn verify(
     local: &LocalEnd,
     socket: &OwnUsersSocket,
@@ -184,12 +184,12 @@ pub(super) fn verify(
     };
     let nonce_address = hello.nonce_address;
     let nonce = hello.nonce;
-    let process = PeerProcess { pid, nonce_address, nonce };
+    let process = ReadableProcess { pid, nonce_address, nonce };
     let process = (pid.0 > 0 && pidfd.is_some()).then_some(process);
     let (read_mode, fragmented_max) = choose_read_mode(local, process);
     if local.config.read == ReadPolicy::Direct && read_mode != ReadMode::Direct {
         return Err(Rejection {
-            answer: Refusal::Invalid,
+            answer: HelloRefusal::Invalid,
             reason: DownReason::Unreachable { errno: libc::EACCES },
         });
     }
@@ -202,7 +202,7 @@ pub(super) fn verify(
         doorbell_bit: hello.doorbell_bit,
         takes_offers: hello.takes_offers,
         makes_barriers: hello.makes_barriers,
-        counted_for: ProcessId::of(pid, pidfd.as_ref().map(AsFd::as_fd)),
+        counted_for: CallingProcess::of(pid, pidfd.as_ref().map(AsFd::as_fd)),
         pidfd,
         process,
         waker: PeerWaker { from: Arc::clone(&local.waker), name, key: hello.wake_key },
@@ -228,7 +228,7 @@ fn map_memory(
 
 /// Direct reads, if the peer's nonce can be read at the address that its hello gives. Also returns
 /// the largest message that takes longer to be read than to be sent in fragments.
-fn choose_read_mode(local: &LocalEnd, process: Option<PeerProcess>) -> (ReadMode, usize) {
+fn choose_read_mode(local: &LocalEnd, process: Option<ReadableProcess>) -> (ReadMode, usize) {
     match process {
         Some(process) if local.config.read != ReadPolicy::Copied && process.has_nonce() => {
             (ReadMode::Direct, *local.fragmented_max.get_or_init(longest_in_fragments))
@@ -238,11 +238,11 @@ fn choose_read_mode(local: &LocalEnd, process: Option<PeerProcess>) -> (ReadMode
 }
 
 /// The largest message that takes longer to be read than to be sent in fragments. A read takes as
-/// long between any two workers of a machine, so that of this process' own memory tells.
+/// long between any two workers of a machine, so a read of this process' own memory is timed.
 fn longest_in_fragments() -> usize {
-    let own = OwnNonce::new().map(|nonce| (nonce.said(), nonce));
+    let own = OwnNonce::new().map(|nonce| (nonce.address_and_bytes(), nonce));
     let Ok(((nonce_address, nonce), _own)) = own else { return usize::MAX };
-    let process = PeerProcess { pid: Pid::own(), nonce_address, nonce };
+    let process = ReadableProcess { pid: Pid::own(), nonce_address, nonce };
     let mut shortest = Duration::MAX;
     for _ in 0..TIMED_READS {
         let start = Instant::now();
@@ -279,7 +279,12 @@ impl HandshakeStep<'_> {
         }
         socket.refuse_descriptors();
         // The side that connects has watched its socket since it sent the hello.
-        let ends = EndDescriptors { socket, pidfd: hello.pidfd, are_watched: [pair.is_own, false] };
+        let ends = EndDescriptors {
+            socket,
+            pidfd: hello.pidfd,
+            is_socket_watched: pair.is_own,
+            is_pidfd_watched: false,
+        };
         let lifeline = Lifeline::new(peer, ends);
         connections.lifelines.add(&lifeline, &connections.watcher);
         let waker = hello.waker;

@@ -128,7 +128,7 @@ impl LocalEnd {
             length: arena.length() as u64,
             generation: arena.generation(offer.bit),
         });
-        let (nonce_address, nonce) = offer.nonce.said();
+        let (nonce_address, nonce) = offer.nonce.address_and_bytes();
         let hello = Hello {
             address: self.address,
             message_max: self.config.message_max.min(geometry.message_max()),

@@ -21,15 +21,17 @@ use super::orders::{LifelineOrder, LifelineThread};
 pub(crate) struct EndDescriptors {
     pub(crate) socket: PeerSocket,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// Whether the worker watches the socket, and the pidfd.
-    pub(crate) are_watched: [bool; 2],
+    /// Whether the worker watches the socket.
+    pub(crate) is_socket_watched: bool,
+    /// Whether the worker watches the pidfd.
+    pub(crate) is_pidfd_watched: bool,
 }
 
 /// Where the descriptors of a connection are.
 enum Whereabouts {
     /// In the table of the program.
     Here(EndDescriptors),
-    /// In that of a thread.
+    /// In the table of a thread.
     There(Arc<LifelineThread<Lifeline>>),
     Closed,
 }
@@ -142,7 +144,7 @@ pub(crate) fn reason_of(word: LastWord, is_dead: bool) -> Option<DownReason> {
         LastWord::Bye => Some(DownReason::Left),
         LastWord::End => Some(DownReason::Gone),
         LastWord::Nonsense => {
-            Some(DownReason::Misbehaved { what: "a packet on the socket is no last word" })
+            Some(DownReason::Misbehaved { what: "an unexpected packet on the socket" })
         }
         LastWord::None => is_dead.then_some(DownReason::Gone),
     }

@@ -5,6 +5,7 @@ pub(crate) mod lifeline;
 mod orders;
 mod watching;
 
+use std::mem::{replace, take};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tagmatch_device::{DownReason, PeerId};
 use tagmatch_os::sleep::EventFd;
 
 use crate::watcher::{Watched, Watcher};
-use lifeline::{EndDescriptors, Lifeline};
+use lifeline::Lifeline;
 use orders::LifelineThread;
 use watching::EndReports;
 
@@ -120,31 +121,33 @@ impl Lifelines {
 }
 
 impl Drop for Lifelines {
-    /// Ends the threads, after all that they were told.
+    /// Ends the threads, after they have carried out all orders.
     fn drop(&mut self) {
-        self.threads.iter().flat_map(|threads| &threads.all).for_each(|thread| thread.stop());
+        for thread in self.threads.iter().flat_map(|threads| &threads.all) {
+            thread.stop();
+        }
     }
 }
 
 fn watch_here(lifeline: &Lifeline, watcher: &Watcher) {
-    lifeline.watch_here(|EndDescriptors { socket, pidfd, are_watched }| {
-        let [has_socket, has_pidfd] = std::mem::replace(are_watched, [true; 2]);
-        if !has_socket {
-            let _ = watcher.watch(socket.as_fd(), Watched::Socket(lifeline.peer()));
+    lifeline.watch_here(|ends| {
+        if !replace(&mut ends.is_socket_watched, true) {
+            let _ = watcher.watch(ends.socket.as_fd(), Watched::Socket(lifeline.peer()));
         }
-        if let (Some(pidfd), false) = (pidfd, has_pidfd) {
+        let was_watched = replace(&mut ends.is_pidfd_watched, true);
+        if let Some(pidfd) = ends.pidfd.as_ref().filter(|_| !was_watched) {
             let _ = watcher.watch(pidfd.as_fd(), Watched::Process(lifeline.peer()));
         }
     });
 }
 
 fn unwatch_here(lifeline: &Lifeline, watcher: &Watcher) {
-    lifeline.watch_here(|EndDescriptors { socket, pidfd, are_watched }| {
-        let [has_socket, has_pidfd] = std::mem::take(are_watched);
-        if has_socket {
-            watcher.forget(socket.as_fd());
+    lifeline.watch_here(|ends| {
+        if take(&mut ends.is_socket_watched) {
+            watcher.forget(ends.socket.as_fd());
         }
-        if let (Some(pidfd), true) = (pidfd, has_pidfd) {
+        let was_watched = take(&mut ends.is_pidfd_watched);
+        if let Some(pidfd) = ends.pidfd.as_ref().filter(|_| was_watched) {
             watcher.forget(pidfd.as_fd());
         }
     });

@@ -88,7 +88,7 @@ impl<L> LifelineThread<L> {
         let _ = socket::send(self.packets.as_fd(), b"c", &[]);
     }
 
-    /// Ends the thread after all that it was told before, and waits for that.
+    /// Ends the thread after it has carried out all orders, and waits for that.
     pub(crate) fn stop(&self) {
         self.tell(LifelineOrder::Stop);
         if self.owner == Pid::own() {

@@ -108,7 +108,7 @@ impl Watching {
         }
     }
 
-    /// Does what the worker has told. Returns whether the thread is to end.
+    /// Carries out the worker's orders. Returns whether the thread is to end.
     fn obey(&mut self) -> bool {
         let queue = Arc::clone(&self.queue);
         loop {
@@ -205,7 +205,9 @@ impl Watching {
     /// Watches the descriptors of a lifeline no more.
     fn forget(&self, watched: &WatchedLifeline) {
         self.epoll.forget(watched.socket.as_fd());
-        watched.pidfd.iter().for_each(|pidfd| self.epoll.forget(pidfd.as_fd()));
+        if let Some(pidfd) = &watched.pidfd {
+            self.epoll.forget(pidfd.as_fd());
+        }
     }
 
     fn close(&self, watched: WatchedLifeline) {

@@ -23,8 +23,9 @@ pub(crate) struct Consumer {
     lap: Meta,
     /// The part of `taken` that was published in the header.
     published: u32,
-    /// Lines that were taken since then, and at how many the writer should be told.
+    /// Lines that were taken since then.
     unpublished: u32,
+    /// After so many such lines the writer is told.
     publish_at: u32,
     /// A copy of the first bytes of the last message that was taken.
     head: [u8; Bytes::HEAD_MAX],
@@ -61,7 +62,7 @@ impl Watch {
 }
 
 /// A message that was taken.
-pub(crate) struct Taken<'a> {
+pub(crate) struct TakenMessage<'a> {
     pub(crate) bytes: Bytes<'a>,
     pub(crate) immediate: Option<u32>,
 }
@@ -132,20 +133,19 @@ impl Consumer {
         Meta::of_word(word, self.lap).map(|(meta, _)| meta)
     }
 
-    /// Goes on to where the writer has gone on, if [`Consumer::peek`] has said that it has skipped
-    /// lines.
+    /// Follows the writer if it has skipped lines, as the result of [`Consumer::peek`] says.
     pub(crate) fn skip(&mut self, meta: Meta) -> bool {
         let geometry = self.ring.geometry();
         let line = geometry.line(self.taken);
-        let heard = self.piggyback.heard();
+        let peer_progress = self.piggyback.peer_progress();
         // A writer that keeps the rules skips nothing at the beginning of a lap, and jumps ahead.
         // So a reader skips less often than there are lines.
         if meta == Meta::SKIP && line != 0 {
-            self.advance(1, true, heard);
+            self.advance(1, true, peer_progress);
             return true;
         }
         if meta == Meta::CHANGE_LINES {
-            self.change_lines(heard);
+            self.change_lines(peer_progress);
             return true;
         }
         if meta != Meta::JUMP {
@@ -155,13 +155,13 @@ impl Consumer {
         let to = u32::from_le_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]);
         let is_ahead = line < to && to < geometry.lines();
         if is_ahead {
-            self.advance(to - line, false, heard);
+            self.advance(to - line, false, peer_progress);
         }
         is_ahead
     }
 
     /// Follows the writer to the other lines.
-    fn change_lines(&mut self, heard: u32) {
+    fn change_lines(&mut self, peer_progress: u32) {
         let next = self.ring.long_geometry().next_lap(self.taken);
         if !self.ring.is_short() {
             // Before the writer hears that this end was here: it may write there again then.
@@ -171,7 +171,7 @@ impl Consumer {
         self.taken = next;
         self.lap = Meta::of_lap(self.ring.geometry().is_in_odd_lap(next));
         self.publish_at = publish_at(&self.ring);
-        self.piggyback.take(self.taken, heard);
+        self.piggyback.take(self.taken, peer_progress);
     }
 
     /// Checks the meta data that [`Consumer::peek`] has returned.
@@ -198,9 +198,14 @@ impl Consumer {
     /// Takes the message that was parsed, after which `watch` follows. The bytes that are not in
     /// its slot stay where they are until the next [`Consumer::publish`] or message to the writer.
     #[inline(always)]
-    pub(crate) fn take(&mut self, shape: MessageShape, watch: Option<&mut Watch>) -> Taken<'_> {
+    pub(crate) fn take(
+        &mut self,
+        shape: MessageShape,
+        watch: Option<&mut Watch>,
+    ) -> TakenMessage<'_> {
         let slot = self.ring.slot(self.taken);
-        let heard = Meta::of_word(slot.word.load(Relaxed), self.lap).map_or(0, |(_, heard)| heard);
+        let peer_progress = Meta::of_word(slot.word.load(Relaxed), self.lap)
+            .map_or(0, |(_, peer_progress)| peer_progress);
         slot.copy_body(&mut self.head);
         let immediate = immediate_of(&self.head, shape);
         let mut inline = shape.inline;
@@ -209,14 +214,14 @@ impl Consumer {
             (inline, tail) = self.rest(shape.inline, shape.outside());
         }
         let lines = lines_of(shape.outside());
-        self.advance(lines, shape.is_last, heard);
+        self.advance(lines, shape.is_last, peer_progress);
         if let Some(watch) = watch {
             watch.follow(self);
         }
         let head = &self.head[..inline as usize];
         // SAFETY: `rest` has checked that the tail is inside the ring. The ring stays mapped, and
         // the bytes stay where they are, while `self` is borrowed.
-        Taken { bytes: unsafe { Bytes::from_parts(head, tail.0, tail.1) }, immediate }
+        TakenMessage { bytes: unsafe { Bytes::from_parts(head, tail.0, tail.1) }, immediate }
     }
 
     /// Takes the next message, which `watch` looks at, if it is of the common kind: it is there, is
@@ -226,10 +231,10 @@ impl Consumer {
     /// The message's bytes are not read after the next call of a method that takes or publishes,
     /// after the next message to the writer, nor after `self` was dropped or moved.
     #[inline(always)]
-    pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<Taken<'a>> {
+    pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<TakenMessage<'a>> {
         // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
         let slot = unsafe { watch.slot.as_ref() };
-        let (meta, heard) = Meta::of_word(slot.word.load(Acquire), watch.lap)?;
+        let (meta, peer_progress) = Meta::of_word(slot.word.load(Acquire), watch.lap)?;
         let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
         if self.is_publish_due() {
             return None;
@@ -247,7 +252,7 @@ impl Consumer {
             }
             (inline, tail) = self.rest(room, length - room);
         }
-        self.advance(lines, false, heard);
+        self.advance(lines, false, peer_progress);
         watch.follow(self);
         // SAFETY: by the caller's promise, for the copy in `self.head` and for the tail. `rest` has
         // checked that the tail is inside the ring. `inline` is at most HEAD_MAX.
@@ -255,7 +260,7 @@ impl Consumer {
             let head = std::slice::from_raw_parts(self.head.as_ptr(), inline as usize);
             Bytes::from_parts(head, tail.0, tail.1)
         };
-        Some(Taken { bytes, immediate })
+        Some(TakenMessage { bytes, immediate })
     }
 
     /// Whether a message of so many lines, which is not the last one of its lap, needs more lines
@@ -267,9 +272,9 @@ impl Consumer {
     }
 
     /// Goes on to the next slot, which is at the beginning of a lap if this message `is_last`.
-    /// `heard`: how far the writer has read, as the message said.
+    /// `peer_progress`: how far the writer has read the other ring, by the word of this message.
     #[inline(always)]
-    fn advance(&mut self, lines: u32, is_last: bool, heard: u32) {
+    fn advance(&mut self, lines: u32, is_last: bool, peer_progress: u32) {
         self.taken = self.taken.wrapping_add(lines);
         if is_last {
             let geometry = self.ring.geometry();
@@ -277,7 +282,7 @@ impl Consumer {
             self.lap = Meta::of_lap(geometry.is_in_odd_lap(self.taken));
         }
         self.unpublished += lines;
-        self.piggyback.take(self.taken, heard);
+        self.piggyback.take(self.taken, peer_progress);
     }
 
     /// Completes the head of a message that is longer than its slot: the head has the first

@@ -133,7 +133,7 @@ impl Lap {
 
     /// The position that a next slot has to be before, if this lap goes on behind `produced`.
     pub(super) fn limit(&self, geometry: Geometry, consumed: u32, produced: u32) -> u32 {
-        // A reader that is in other lines still holds none of these.
+        // A reader that is still in the other lines holds none of the lines in use.
         let line = geometry.line(consumed).min(self.filled_before);
         if is_before(consumed, self.start) && geometry.line(produced) < line {
             self.start.wrapping_add(line)

@@ -11,29 +11,29 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) struct Piggyback {
     /// How far this process has read the peer's ring. The reading end stores it.
     taken: AtomicU32,
-    /// How far the peer has read this process's ring, as its last message said. The reading end
+    /// How far the peer has read this process's ring, by its last message. The reading end
     /// stores it, and the writing end checks it.
-    heard: AtomicU32,
+    peer_progress: AtomicU32,
 }
 
 impl Piggyback {
     /// Both ends are at this position.
     #[cfg(all(test, not(loom)))]
     pub(super) fn starting_at(start: u32) -> Self {
-        Piggyback { taken: start.into(), heard: start.into() }
+        Piggyback { taken: start.into(), peer_progress: start.into() }
     }
 
     /// Stands for a message that this process sends and the peer takes.
     #[cfg(test)]
     pub(crate) fn tell(&self, peer: &Piggyback) {
-        peer.heard.store(self.taken(), Relaxed);
+        peer.peer_progress.store(self.taken(), Relaxed);
     }
 
-    /// A message was taken, whose word has said `heard`.
+    /// A message was taken. `peer_progress`: how far the peer has read, by the word of the message.
     #[inline(always)]
-    pub(super) fn take(&self, taken: u32, heard: u32) {
+    pub(super) fn take(&self, taken: u32, peer_progress: u32) {
         self.taken.store(taken, Relaxed);
-        self.heard.store(heard, Relaxed);
+        self.peer_progress.store(peer_progress, Relaxed);
     }
 
     #[inline(always)]
@@ -42,7 +42,7 @@ impl Piggyback {
     }
 
     #[inline(always)]
-    pub(super) fn heard(&self) -> u32 {
-        self.heard.load(Relaxed)
+    pub(super) fn peer_progress(&self) -> u32 {
+        self.peer_progress.load(Relaxed)
     }
 }

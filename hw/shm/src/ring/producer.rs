@@ -12,9 +12,9 @@ use super::geometry::{Geometry, is_before, later, lines_of};
 use super::lap::{Lap, LapChoice};
 use super::memory::Ring;
 use super::piggyback::Piggyback;
-use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, Slot, room};
+use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, room};
 use crate::doorbell::SleepAnnounced;
-use crate::streaming::{self, Way, Writing};
+use crate::streaming::{self, WriteWay, Writing};
 use crate::sync::{fence, light_fence};
 
 /// Why a message was not written.
@@ -50,8 +50,8 @@ pub(crate) struct Producer {
     unchecked: u32,
     /// How far the reader is known to have read.
     consumed: u32,
-    /// How far the reader has read, as its last message said that was looked at.
-    heard: u32,
+    /// How far the reader has read, by its last message that was looked at.
+    peer_progress: u32,
     /// How far the reader has read, as it had published when that was last looked at.
     published: u32,
     lap: Lap,
@@ -101,7 +101,7 @@ impl Producer {
             unlooked: start,
             unchecked: start,
             consumed: start,
-            heard: start,
+            peer_progress: start,
             published: start,
             lap,
             lap_choice: None,
@@ -128,11 +128,6 @@ impl Producer {
 
     pub(crate) fn long_geometry(&self) -> Geometry {
         self.ring.long_geometry()
-    }
-
-    #[cfg(all(test, not(loom)))]
-    pub(super) fn is_in_short_lines(&self) -> bool {
-        self.ring.is_short()
     }
 
     #[cfg(all(test, not(loom)))]
@@ -181,9 +176,9 @@ impl Producer {
         }
         let mut place = self.straight(1);
         if !is_before(self.produced, self.unchecked) {
-            place = self.place(1, Way::Ordinary, polls)?;
+            place = self.place(1, WriteWay::Ordinary, polls)?;
         }
-        let body = body(self.ring.slot(self.produced));
+        let body = self.ring.slot(self.produced).body.writable();
         // SAFETY: the slot is free (`place`), so a reader that keeps the rules does not read its
         // body, and another reader harms only itself. `length` <= `room(..)` <= INLINE_BYTES.
         unsafe {
@@ -197,7 +192,12 @@ impl Producer {
 
     /// Finds the place of a message of so many lines, and clears the word of the next slot.
     #[inline(always)]
-    fn place(&mut self, lines: u32, way: Way, polls: Option<&u32>) -> Result<SlotPlace, PushError> {
+    fn place(
+        &mut self,
+        lines: u32,
+        way: WriteWay,
+        polls: Option<&u32>,
+    ) -> Result<SlotPlace, PushError> {
         let mut place = self.straight(lines);
         if is_before(self.unlooked, place.next) {
             place = self.place_after_a_look(lines, way, polls)?;
@@ -227,15 +227,15 @@ impl Producer {
         self.unchecked = if is_before(clear, self.unlooked) { clear } else { self.unlooked };
     }
 
-    /// Looks what the reader has said, and finds the place of a message of so many lines.
+    /// Loads how far the reader has read, and finds the place of a message of so many lines.
     #[inline(never)]
     fn place_after_a_look(
         &mut self,
         lines: u32,
-        way: Way,
+        way: WriteWay,
         polls: Option<&u32>,
     ) -> Result<SlotPlace, PushError> {
-        self.look_at_heard()?;
+        self.look_at_peer_progress()?;
         self.choose_laps();
         let mut known = self.known_place(lines, way);
         if self.ring.is_short() && self.outgrows_short_lines(lines, known, polls) {
@@ -260,19 +260,20 @@ impl Producer {
     /// Goes on with longer or shorter laps, if they have turned out to be faster.
     fn choose_laps(&mut self) {
         let geometry = self.ring.geometry();
-        let Some(choice) = self.lap_choice.as_mut().filter(|_| !self.ring.is_short()) else {
-            return;
-        };
-        if let Some(ends_early) = choice.at(geometry.line(self.produced), Instant::now) {
+        let line = geometry.line(self.produced);
+        if let Some(choice) = self.lap_choice.as_mut().filter(|_| !self.ring.is_short())
+            && let Some(ends_early) = choice.at(line, Instant::now)
+        {
             self.lap.set_ends_early(geometry, ends_early);
         }
     }
 
-    /// Loads what the reader's last message has said, and checks it.
-    fn look_at_heard(&mut self) -> Result<(), PushError> {
-        self.heard = heard_after(self.heard, self.piggyback.heard(), self.produced)
-            .map_err(PushError::Broken)?;
-        self.consumed = later(self.consumed, self.heard);
+    /// Loads the reader's progress from its last message, and checks it.
+    fn look_at_peer_progress(&mut self) -> Result<(), PushError> {
+        self.peer_progress =
+            checked_progress(self.peer_progress, self.piggyback.peer_progress(), self.produced)
+                .map_err(PushError::Broken)?;
+        self.consumed = later(self.consumed, self.peer_progress);
         Ok(())
     }
 
@@ -293,9 +294,9 @@ impl Producer {
         lines > Geometry::SHORT_MESSAGE_LINES || is_busy
     }
 
-    /// Goes on to the other lines, after a word that says so in the next slot, which is free. That
-    /// isn't possible while the reader is in lines that were used before these: then this returns
-    /// `false`.
+    /// Goes on to the other lines. The next slot, which is free, gets a word that tells the reader.
+    /// Returns `false` while the reader has not followed the change before: a second change isn't
+    /// possible then.
     fn change_lines(&mut self) -> bool {
         if !self.can_change_lines() {
             return false;
@@ -326,7 +327,7 @@ impl Producer {
         if self.ring.is_short() || !is_idle {
             return Ok(false);
         }
-        self.look_at_heard()?;
+        self.look_at_peer_progress()?;
         self.load_published()?;
         if self.consumed != self.produced {
             return Ok(false);
@@ -338,11 +339,11 @@ impl Producer {
 
     /// The place of a message of so many lines, if it is known to be free. The line behind it has
     /// to be free, too: its word is cleared.
-    fn known_place(&self, lines: u32, way: Way) -> Option<SlotPlace> {
+    fn known_place(&self, lines: u32, way: WriteWay) -> Option<SlotPlace> {
         let geometry = self.ring.geometry();
         let filled = geometry.line(self.produced) + lines;
         let unread = self.lap.unread(geometry, self.consumed, self.produced);
-        let ends_early = way != Way::Streaming && self.lap.can_end(filled, lines, unread);
+        let ends_early = way != WriteWay::Streaming && self.lap.can_end(filled, lines, unread);
         // The first line was read.
         let is_behind = is_before(self.lap.start, self.consumed);
         if is_behind && (ends_early || filled == geometry.lines()) && filled <= geometry.lines() {
@@ -359,7 +360,12 @@ impl Producer {
     /// short lap.
     #[cold]
     #[inline(never)]
-    fn make_place(&mut self, lines: u32, way: Way, internal: bool) -> Result<SlotPlace, PushError> {
+    fn make_place(
+        &mut self,
+        lines: u32,
+        way: WriteWay,
+        internal: bool,
+    ) -> Result<SlotPlace, PushError> {
         self.load_published()?;
         if self.known_place(lines, way).is_none() {
             self.skip(lines);
@@ -407,7 +413,12 @@ impl Producer {
             let line = geometry.line(behind);
             // SAFETY: the slot is free, as for a message; the body has 56 bytes.
             unsafe {
-                body(self.ring.slot(self.produced)).cast::<[u8; 4]>().write(line.to_le_bytes());
+                self.ring
+                    .slot(self.produced)
+                    .body
+                    .writable()
+                    .cast::<[u8; 4]>()
+                    .write(line.to_le_bytes());
             }
             let place = SlotPlace { lines: 1, next: behind, is_last: false };
             self.prepare(place);
@@ -425,7 +436,7 @@ impl Producer {
             let slot = self.ring.slot(self.produced);
             // SAFETY: these are the last bytes of a free slot's body; the message's bytes end
             // before them.
-            unsafe { body(slot).add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
+            unsafe { slot.body.writable().add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
         }
         self.store(place, Meta::new(length, immediate.is_some(), internal, place.is_last));
     }
@@ -466,11 +477,11 @@ impl Producer {
         let at = self.produced.wrapping_add(1);
         // All lines of the run are requested at once. Without this, the stores would wait for one
         // line after the other, since the reader's cache has had them since the last round.
-        let is_hinted = outside <= HINTED_BYTES_MAX && way != Way::Streaming;
+        let is_hinted = outside <= HINTED_BYTES_MAX && way != WriteWay::Streaming;
         if is_hinted {
             self.ring.prefetch_run_to_write(at, outside);
         }
-        let body = body(self.ring.slot(self.produced));
+        let body = self.ring.slot(self.produced).body.writable();
         let run = self.ring.writable_run(at, outside);
         // SAFETY: slot and run are free, by `place`. The first `room` bytes go to the body, which
         // has as many; the other `outside` bytes go to the run, which has whole lines to itself.
@@ -525,10 +536,10 @@ impl Producer {
 
     /// Loads the reader's progress and checks it.
     fn load_published(&mut self) -> Result<(), PushError> {
-        let told = self.ring.header().consumed.0.load(Acquire);
+        let claim = self.ring.header().consumed.0.load(Acquire);
         self.published =
-            heard_after(self.published, told, self.produced).map_err(PushError::Broken)?;
-        self.consumed = later(self.consumed, told);
+            checked_progress(self.published, claim, self.produced).map_err(PushError::Broken)?;
+        self.consumed = later(self.consumed, claim);
         Ok(())
     }
 
@@ -581,13 +592,9 @@ impl Producer {
 /// # Errors
 /// The rule that the reader broke.
 #[inline]
-pub fn heard_after(before: u32, told: u32, produced: u32) -> Result<u32, &'static str> {
-    if told.wrapping_sub(before) > produced.wrapping_sub(before) {
+pub fn checked_progress(before: u32, claim: u32, produced: u32) -> Result<u32, &'static str> {
+    if claim.wrapping_sub(before) > produced.wrapping_sub(before) {
         return Err("a reader claims more than was written");
     }
-    Ok(told)
-}
-
-fn body(slot: &Slot) -> *mut u8 {
-    slot.body.writable()
+    Ok(claim)
 }

@@ -6,7 +6,7 @@ pub(super) const SLOTS: usize = 8;
 pub(super) const AREAS: usize = 2;
 /// Two cache lines, because processors fetch lines in pairs.
 const SLOT_STRIDE: usize = 128;
-pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<Slot>();
+pub(super) const SLOT_BYTES: usize = SLOT_STRIDE - size_of::<SegmentSlot>();
 pub(super) const AREA_BYTES: usize = 64 << 10;
 /// The first bytes have the token, and nothing else: a page, if it is of the smallest size. Larger
 /// ones cost nothing but memory.
@@ -34,7 +34,7 @@ pub(super) fn length_bytes(members: u32) -> usize {
 
 /// The words of a slot. Contents follow them.
 #[repr(C)]
-pub(super) struct Slot {
+pub(super) struct SegmentSlot {
     /// The stamp of the contents. Only the slot's member stores it, with `Release`, after the
     /// contents and `about`. Readers load it with `Acquire`.
     pub(super) stamp: AtomicU64,
@@ -44,7 +44,7 @@ pub(super) struct Slot {
 
 /// Where contents lie: in a slot or an area of a member.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum ContentsPlace {
     Slot(u32, usize),
     Area(u32, usize),
 }
@@ -63,7 +63,7 @@ mod real {
 
     use super::*;
     use crate::hints::{self, LINE_BYTES};
-    use crate::streaming::{Way, Writing};
+    use crate::streaming::{WriteWay, Writing};
 
     /// The mapped memory of a segment.
     ///
@@ -124,17 +124,17 @@ mod real {
         }
 
         #[inline]
-        pub(in super::super) fn slot(&self, member: u32, slot: usize) -> &Slot {
+        pub(in super::super) fn slot(&self, member: u32, slot: usize) -> &SegmentSlot {
             let offset = slot % SLOTS * SLOT_STRIDE;
             // SAFETY: inside the member's words; the offset is a multiple of 128 from a page; slots
             // are made of atomics.
-            unsafe { self.words(member).add(offset).cast::<Slot>().as_ref() }
+            unsafe { self.words(member).add(offset).cast::<SegmentSlot>().as_ref() }
         }
 
         /// Asks for a slot's first cache line, in order to write it. Waits for nothing.
         #[inline]
         pub(in super::super) fn prefetch(&self, member: u32, slot: usize) {
-            let slot: *const Slot = self.slot(member, slot);
+            let slot: *const SegmentSlot = self.slot(member, slot);
             hints::prefetch_to_write(slot.cast());
         }
 
@@ -146,13 +146,13 @@ mod real {
 
         /// The bytes from `offset` on, and how many there are.
         #[inline]
-        fn bytes(&self, place: Place, offset: usize) -> (*mut u8, usize) {
+        fn bytes(&self, place: ContentsPlace, offset: usize) -> (*mut u8, usize) {
             let (part, start, length) = match place {
-                Place::Slot(member, slot) => {
-                    let start = slot % SLOTS * SLOT_STRIDE + size_of::<Slot>();
+                ContentsPlace::Slot(member, slot) => {
+                    let start = slot % SLOTS * SLOT_STRIDE + size_of::<SegmentSlot>();
                     (self.words(member), start, SLOT_BYTES)
                 }
-                Place::Area(member, area) => {
+                ContentsPlace::Area(member, area) => {
                     (self.areas(member), area % AREAS * AREA_BYTES, AREA_BYTES)
                 }
             };
@@ -166,15 +166,16 @@ mod real {
         #[inline]
         pub(in super::super) fn write(
             &self,
-            place: Place,
+            place: ContentsPlace,
             offset: usize,
             contents: &[u8],
             writing: &mut Writing,
         ) {
             let (bytes, length) = self.bytes(place, offset);
             let contents = &contents[..contents.len().min(length)];
-            let has_lines = matches!(place, Place::Area(..)) && offset.is_multiple_of(LINE_BYTES);
-            let way = if has_lines { writing.way(contents.len()) } else { Way::Ordinary };
+            let has_lines =
+                matches!(place, ContentsPlace::Area(..)) && offset.is_multiple_of(LINE_BYTES);
+            let way = if has_lines { writing.way(contents.len()) } else { WriteWay::Ordinary };
             // SAFETY: as many bytes as there are; `contents` is memory of this process, which no
             // segment overlaps. An area is made of whole lines. Another process may read or write
             // the same bytes at the same time: then their values are undefined, and nothing but the
@@ -183,7 +184,7 @@ mod real {
         }
 
         #[inline]
-        pub(in super::super) fn read(&self, place: Place, offset: usize, into: &mut [u8]) {
+        pub(in super::super) fn read(&self, place: ContentsPlace, offset: usize, into: &mut [u8]) {
             let (bytes, length) = self.bytes(place, offset);
             // SAFETY: as in `write`.
             unsafe { ptr::copy_nonoverlapping(bytes, into.as_mut_ptr(), into.len().min(length)) }

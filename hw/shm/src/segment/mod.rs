@@ -46,7 +46,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use tagmatch_os::memory::SealedMemory;
 
-use memory::{Memory, Place};
+use memory::{ContentsPlace, Memory};
 pub use name::{NAME_BYTES, SegmentName};
 
 use crate::streaming::{self, Writing};
@@ -126,7 +126,7 @@ pub enum Published {
 /// Contents of a round, to be read in the segment.
 pub struct PublishedContents<'a> {
     memory: &'a Memory,
-    place: Place,
+    place: ContentsPlace,
 }
 
 impl PublishedContents<'_> {
@@ -250,11 +250,11 @@ impl Segment {
     #[inline]
     pub fn look(&self, member: u32, stamp: Stamp) -> Published {
         let slot = self.memory.slot(member, stamp.slot());
-        let seen = Stamp(slot.stamp.load(Acquire));
-        if seen < stamp {
+        let current = Stamp(slot.stamp.load(Acquire));
+        if current < stamp {
             return Published::NotYet;
         }
-        if seen > stamp {
+        if current > stamp {
             return Published::Other;
         }
         Published::Contents { about: slot.about.load(Relaxed) }
@@ -288,7 +288,7 @@ impl Segment {
     }
 
     /// Whether a member has finished the operation of this stamp: it will publish nothing more in
-    /// the operation. What it published before is seen by a [`look`](Self::look) after this.
+    /// the operation. What it published before is current by a [`look`](Self::look) after this.
     pub fn has_ended(&self, member: u32, stamp: Stamp) -> bool {
         self.memory.finished(member).load(Acquire) >= stamp.end().0
     }
@@ -302,8 +302,12 @@ fn length_of(members: u32, own: u32) -> io::Result<usize> {
 }
 
 #[inline]
-fn place(member: u32, stamp: Stamp, long: bool) -> Place {
-    if long { Place::Area(member, stamp.area()) } else { Place::Slot(member, stamp.slot()) }
+fn place(member: u32, stamp: Stamp, long: bool) -> ContentsPlace {
+    if long {
+        ContentsPlace::Area(member, stamp.area())
+    } else {
+        ContentsPlace::Slot(member, stamp.slot())
+    }
 }
 
 impl std::fmt::Debug for Segment {

@@ -214,18 +214,18 @@ impl Bystanders {
         self.victim.send(self.to_friend, outgoing).unwrap();
         self.friend.send(self.to_victim, outgoing).unwrap();
         let mut others = Vec::new();
-        let mut heard = [false; 2];
+        let mut has_message = [false; 2];
         let peers = [self.to_friend, self.to_victim];
         wait_for(&mut [&mut self.victim, &mut self.friend], "an exchange", |index, event| {
             match event {
                 Owned::Message(peer, immediate, got) if peer == peers[index] => {
-                    assert!(immediate == Some(round) && got == bytes && !heard[index]);
-                    heard[index] = true;
+                    assert!(immediate == Some(round) && got == bytes && !has_message[index]);
+                    has_message[index] = true;
                 }
                 other if index == 0 => others.push(other),
                 other => panic!("the friend saw {other:?}"),
             }
-            (heard == [true; 2]).then_some(())
+            (has_message == [true; 2]).then_some(())
         });
         others
     }

@@ -7,6 +7,7 @@
 mod connecting;
 mod death;
 mod messages;
+mod promises;
 mod reads;
 mod sleep;
 
@@ -41,25 +42,6 @@ pub trait Fixture {
 
     /// A device whose longest message has so many bytes, and which has room for few messages.
     fn narrow(message_max: u32) -> Self::Device;
-}
-
-/// Makes a test of each promise that is named, for one device, with the attributes.
-#[macro_export]
-macro_rules! device_contract {
-    ($(#[$attribute:meta])* $fixture:ty: $($promise:ident)*) => {
-        $crate::device_contract!(@each [$(#[$attribute])*] $fixture: $($promise)*);
-    };
-    (@each $attributes:tt $fixture:ty: $($promise:ident)*) => {
-        $($crate::device_contract!(@one $attributes $fixture: $promise);)*
-    };
-    (@one [$($attributes:tt)*] $fixture:ty: $promise:ident) => {
-            #[test]
-            $($attributes)*
-            fn $promise() {
-                $crate::contract::$promise::<$fixture>();
-                $crate::contract::no_bugs();
-            }
-    };
 }
 
 /// Asserts that no device of this process has met a state that can't be.

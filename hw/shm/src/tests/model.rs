@@ -11,14 +11,15 @@ use loom::thread;
 use tagmatch_device::{CopiedReads, PeerId, ReadMode};
 use tagmatch_os::memory::Mapping;
 
-use super::connection::Connection;
-use super::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
-use super::doorbell::{self, Doorbell, DoorbellBit};
-use super::generation;
-use super::inboxes::Inboxes;
-use super::ring::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
-use super::sharing::Sharing;
-use super::sync::{AtomicU64, set_barriers};
+use crate::connection::Connection;
+use crate::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
+use crate::doorbell::{self, Doorbell, DoorbellBit};
+use crate::generation;
+use crate::inboxes::Inboxes;
+use crate::ring::consumer::Watch;
+use crate::ring::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
+use crate::sharing::Sharing;
+use crate::sync::{AtomicU64, set_barriers};
 
 const MESSAGE_MAX: u32 = 1920;
 const WRITER: PeerId = PeerId(1);
@@ -136,53 +137,49 @@ fn reader_and_writer(has_barriers: bool) -> (Ring, Reader, Connection) {
     (ring, reader, connection)
 }
 
+/// Sends two messages, and receives them with `take`.
+fn two_messages(take: impl Fn(&mut Consumer, &mut Watch) -> Option<(Option<u32>, Vec<u8>)>) {
+    let ring = ring();
+    let mut producer = Producer::new(ring.clone(), Arc::default());
+    let writer = thread::spawn(move || {
+        producer.push(&[1; 16], &[2; 8], Some(7), &0).unwrap();
+        producer.push(&[3; 16], &[4; 200], None, &0).unwrap();
+    });
+    let mut consumer = Consumer::new(ring, MESSAGE_MAX, Arc::default());
+    let mut watch = consumer.watch();
+    let mut next = || loop {
+        if let Some(message) = take(&mut consumer, &mut watch) {
+            return message;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(next(), (Some(7), [vec![1; 16], vec![2; 8]].concat()));
+    assert_eq!(next(), (None, [vec![3; 16], vec![4; 200]].concat()));
+    writer.join().unwrap();
+}
+
 #[test]
 fn messages_arrive_whole_and_in_order() {
     check(3, || {
-        let ring = ring();
-        let mut producer = Producer::new(ring.clone(), Arc::default());
-        let writer = thread::spawn(move || {
-            producer.push(&[1; 16], &[2; 8], Some(7), &0).unwrap();
-            producer.push(&[3; 16], &[4; 200], None, &0).unwrap();
+        two_messages(|consumer, _| {
+            let shape = consumer.parse(consumer.peek()?).unwrap();
+            let taken = consumer.take(shape, None);
+            Some((taken.immediate, taken.bytes.to_vec(0)))
         });
-        let mut consumer = Consumer::new(ring, MESSAGE_MAX, Arc::default());
-        let mut next = || loop {
-            if let Some(meta) = consumer.peek() {
-                let shape = consumer.parse(meta).unwrap();
-                let taken = consumer.take(shape, None);
-                return (taken.immediate, taken.bytes.to_vec(0));
-            }
-            thread::yield_now();
-        };
-        assert_eq!(next(), (Some(7), [vec![1; 16], vec![2; 8]].concat()));
-        assert_eq!(next(), (None, [vec![3; 16], vec![4; 200]].concat()));
-        writer.join().unwrap();
     });
 }
 
 #[test]
 fn messages_arrive_whole_by_the_short_way() {
     check(3, || {
-        let ring = ring();
-        let mut producer = Producer::new(ring.clone(), Arc::default());
-        let writer = thread::spawn(move || {
-            producer.push(&[1; 16], &[2; 8], Some(7), &0).unwrap();
-            producer.push(&[3; 16], &[4; 200], None, &0).unwrap();
-        });
-        let mut consumer = Consumer::new(ring, MESSAGE_MAX, Arc::default());
-        let mut watch = consumer.watch();
-        let mut next = || loop {
-            if watch.is_there() {
-                // SAFETY: the bytes are copied before anything else is done with the ring.
-                if let Some(taken) = unsafe { consumer.take_common(&mut watch) } {
-                    return (taken.immediate, taken.bytes.to_vec(0));
-                }
+        two_messages(|consumer, watch| {
+            if !watch.is_there() {
+                return None;
             }
-            thread::yield_now();
-        };
-        assert_eq!(next(), (Some(7), [vec![1; 16], vec![2; 8]].concat()));
-        assert_eq!(next(), (None, [vec![3; 16], vec![4; 200]].concat()));
-        writer.join().unwrap();
+            // SAFETY: the bytes are copied before anything else is done with the ring.
+            let taken = unsafe { consumer.take_common(watch) }?;
+            Some((taken.immediate, taken.bytes.to_vec(0)))
+        });
     });
 }
 

@@ -1,4 +1,4 @@
-//! What is said about connections that are no peers' of this job: one line for each machine.
+//! The log of connections that are not from peers of this job: one line for each machine.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,15 +11,15 @@ const MACHINES_MAX: usize = 1024;
 
 /// The machines from which a wrong connection came.
 #[derive(Default)]
-pub(crate) struct Strangers {
-    told: HashSet<IpAddr>,
+pub(crate) struct RefusedMachines {
+    machines: HashSet<IpAddr>,
 }
 
-impl Strangers {
+impl RefusedMachines {
     /// Logs what is wrong with a connection, once for each machine.
     pub(crate) fn tell(&mut self, socket: BorrowedFd<'_>, what: &str) {
         let Ok(machine) = tcp::peer_address(socket) else { return };
-        if self.told.len() < MACHINES_MAX && self.told.insert(machine) {
+        if self.machines.len() < MACHINES_MAX && self.machines.insert(machine) {
             log::warn!("a connection from {machine} was refused: {what}");
         }
     }
