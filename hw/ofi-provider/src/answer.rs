@@ -19,14 +19,14 @@ pub(crate) fn write(
     destination: Option<&[u8]>,
 ) -> Result<*mut sys::fi_info> {
     let mut parts = Parts::default();
-    let written = offers.iter().rev().try_fold(std::ptr::null_mut(), |next, offer| {
+    let answer = offers.iter().rev().try_fold(std::ptr::null_mut(), |next, offer| {
         let info = constants.info(&mut parts, offer, version, destination)?;
         parts.value(sys::fi_info { next, ..info })
     });
-    if written.is_err() {
+    if answer.is_err() {
         parts.free();
     }
-    written
+    answer
 }
 
 /// What was allocated so far.

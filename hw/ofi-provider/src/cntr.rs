@@ -148,12 +148,12 @@ unsafe extern "C-unwind" fn wait<P: Provider>(
             None => *errors.insert(unsafe { errors_so_far::<P>(counter)? }),
         };
         // SAFETY: as above.
-        let seen = unsafe { with::<P, _>(counter, |counter| (counter.value, counter.errors))? };
+        let now = unsafe { with::<P, _>(counter, |counter| (counter.value, counter.errors))? };
         looks = looks.saturating_add(1);
-        if seen.0 >= threshold {
+        if now.0 >= threshold {
             return Ok(Next::Answer(0));
         }
-        if seen.1 != errors {
+        if now.1 != errors {
             return Err(Errno::AVAIL);
         }
         if limit.is_some_and(|limit| began.elapsed() >= limit) {

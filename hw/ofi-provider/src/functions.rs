@@ -39,10 +39,10 @@ macro_rules! message_functions {
         /// As fi_recv(3) and fi_trecv(3) ask.
         #[inline(always)]
         unsafe fn post<P: Provider>(
-            endpoint: *mut sys::fid_ep, pieces: Pieces, source: u64, $($tag: u64, $ignore: u64,)?
+            endpoint: *mut sys::fid_ep, pieces: Pieces, pattern: Result<Pattern>,
             context: *mut c_void,
         ) -> isize {
-            match pattern::<P>(source $(, $tag, $ignore)?) {
+            match pattern {
                 // SAFETY: as the caller promises.
                 Ok(pattern) => unsafe {
                     let kind = KIND;
@@ -56,66 +56,46 @@ macro_rules! message_functions {
             endpoint: *mut sys::fid_ep, start: *mut c_void, length: usize, _region: *mut c_void,
             source: u64, $($tag: u64, $ignore: u64,)? context: *mut c_void,
         ) -> isize {
-            let pieces = Pieces::One(start, length);
+            let pattern = pattern::<P>(source $(, $tag, $ignore)?);
             // SAFETY: as the caller promises.
-            unsafe { post::<P>(endpoint, pieces, source, $($tag, $ignore,)? context) }
+            unsafe { post::<P>(endpoint, Pieces::One(start, length), pattern, context) }
         }
 
         unsafe extern "C" fn recvv<P: Provider>(
             endpoint: *mut sys::fid_ep, parts: *const libc::iovec, _regions: *mut *mut c_void,
             count: usize, source: u64, $($tag: u64, $ignore: u64,)? context: *mut c_void,
         ) -> isize {
-            let pieces = Pieces::Several(parts, count);
+            let pattern = pattern::<P>(source $(, $tag, $ignore)?);
             // SAFETY: as the caller promises.
-            unsafe { post::<P>(endpoint, pieces, source, $($tag, $ignore,)? context) }
-        }
-
-        /// Sends a message, whose flags are those of the endpoint.
-        ///
-        /// # Safety
-        /// As fi_send(3) and fi_tsend(3) ask.
-        #[inline]
-        unsafe fn transmit<P: Provider>(
-            endpoint: *mut sys::fid_ep, pieces: Pieces, data: Option<u64>, destination: u64,
-            $($tag: u64,)? context: *mut c_void,
-        ) -> isize {
-            match checked::<P>($($tag)?) {
-                // SAFETY: as the caller promises.
-                Ok(tag) => unsafe {
-                    let kind = KIND;
-                    let flags = None;
-                    let message = Outgoing { pieces, destination, tag, data, context, kind, flags };
-                    begin::<P>(endpoint, message)
-                },
-                Err(errno) => refuse(errno),
-            }
+            unsafe { post::<P>(endpoint, Pieces::Several(parts, count), pattern, context) }
         }
 
         unsafe extern "C" fn send<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, _region: *mut c_void,
             destination: u64, $($tag: u64,)? context: *mut c_void,
         ) -> isize {
-            let pieces = Pieces::One(start, length);
+            let message = Outgoing::new(Pieces::One(start, length), destination, context, KIND);
             // SAFETY: as the caller promises.
-            unsafe { transmit::<P>(endpoint, pieces, None, destination, $($tag,)? context) }
+            unsafe { begin::<P>(endpoint, checked::<P>($($tag)?), message) }
         }
 
         unsafe extern "C" fn sendv<P: Provider>(
             endpoint: *mut sys::fid_ep, parts: *const libc::iovec, _regions: *mut *mut c_void,
             count: usize, destination: u64, $($tag: u64,)? context: *mut c_void,
         ) -> isize {
-            let pieces = Pieces::Several(parts, count);
+            let message = Outgoing::new(Pieces::Several(parts, count), destination, context, KIND);
             // SAFETY: as the caller promises.
-            unsafe { transmit::<P>(endpoint, pieces, None, destination, $($tag,)? context) }
+            unsafe { begin::<P>(endpoint, checked::<P>($($tag)?), message) }
         }
 
         unsafe extern "C" fn senddata<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, _region: *mut c_void,
             data: u64, destination: u64, $($tag: u64,)? context: *mut c_void,
         ) -> isize {
-            let pieces = Pieces::One(start, length);
+            let message = Outgoing::new(Pieces::One(start, length), destination, context, KIND);
+            let message = Outgoing { data: Some(data), ..message };
             // SAFETY: as the caller promises.
-            unsafe { transmit::<P>(endpoint, pieces, Some(data), destination, $($tag,)? context) }
+            unsafe { begin::<P>(endpoint, checked::<P>($($tag)?), message) }
         }
 
         unsafe extern "C" fn sendmsg<P: Provider>(
@@ -125,48 +105,32 @@ macro_rules! message_functions {
             let Some(message) = (unsafe { message.as_ref() }) else {
                 return refuse(Errno::INVALID);
             };
-            match checked::<P>($(message.$tag)?) {
-                // SAFETY: as the caller promises.
-                Ok(tag) => unsafe {
-                    let outgoing = Outgoing {
-                        pieces: Pieces::Several(message.msg_iov, message.iov_count),
-                        destination: message.addr,
-                        tag,
-                        data: (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(message.data),
-                        context: message.context,
-                        kind: KIND,
-                        flags: Some(flags),
-                    };
-                    begin::<P>(endpoint, outgoing)
-                },
-                Err(errno) => refuse(errno),
-            }
+            let pieces = Pieces::Several(message.msg_iov, message.iov_count);
+            let outgoing = Outgoing {
+                data: (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(message.data),
+                flags: Some(flags),
+                ..Outgoing::new(pieces, message.addr, message.context, KIND)
+            };
+            // SAFETY: as the caller promises.
+            unsafe { begin::<P>(endpoint, checked::<P>($(message.$tag)?), outgoing) }
         }
 
         unsafe extern "C" fn inject<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, destination: u64,
             $($tag: u64,)?
         ) -> isize {
-            match checked::<P>($($tag)?) {
-                // SAFETY: the caller gives an endpoint and `length` bytes.
-                Ok(tag) => unsafe {
-                    copy::<P>(endpoint, Injected { start, length, destination, tag, data: None })
-                },
-                Err(errno) => refuse(errno),
-            }
+            let message = Injected { start, length, destination, tag: 0, data: None };
+            // SAFETY: the caller gives an endpoint and `length` bytes.
+            unsafe { copy::<P>(endpoint, checked::<P>($($tag)?), message) }
         }
 
         unsafe extern "C" fn injectdata<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, data: u64,
             destination: u64, $($tag: u64,)?
         ) -> isize {
-            match checked::<P>($($tag)?) {
-                // SAFETY: the caller gives an endpoint and `length` bytes.
-                Ok(tag) => unsafe {
-                    copy::<P>(endpoint, Injected { start, length, destination, tag, data: Some(data) })
-                },
-                Err(errno) => refuse(errno),
-            }
+            let message = Injected { start, length, destination, tag: 0, data: Some(data) };
+            // SAFETY: the caller gives an endpoint and `length` bytes.
+            unsafe { copy::<P>(endpoint, checked::<P>($($tag)?), message) }
         }
     };
 }

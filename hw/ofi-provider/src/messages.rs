@@ -53,6 +53,14 @@ pub struct Outgoing {
     pub flags: Option<u64>,
 }
 
+impl Outgoing {
+    /// A message without immediate data, whose flags are those of the endpoint. It has no tag yet.
+    #[inline]
+    pub(crate) fn new(pieces: Pieces, destination: u64, context: *mut c_void, kind: u64) -> Self {
+        Outgoing { pieces, destination, tag: 0, data: None, context, kind, flags: None }
+    }
+}
+
 /// A message to inject: there is no entry.
 #[derive(Clone, Copy)]
 pub struct Injected {

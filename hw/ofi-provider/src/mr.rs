@@ -26,8 +26,8 @@ pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_mr {
         let is_there = !P::IS_TAGGED_ALONE;
         &sys::fi_ops_mr {
             size: size_of::<sys::fi_ops_mr>(),
-            reg: if is_there { Some(register::<P>) } else { Stub::STUB },
-            regv: if is_there { Some(register_vector::<P>) } else { Stub::STUB },
+            reg: if is_there { Some(register::<P, c_void>) } else { Stub::STUB },
+            regv: if is_there { Some(register::<P, libc::iovec>) } else { Stub::STUB },
             regattr: if is_there { Some(register_attributes::<P>) } else { Stub::STUB },
         }
     }
@@ -69,25 +69,11 @@ unsafe fn open<P: Provider>(
     Ok(())
 }
 
-unsafe extern "C" fn register<P: Provider>(
+/// `fi_mr_reg` and `fi_mr_regv`: neither looks at the memory.
+unsafe extern "C" fn register<P: Provider, Memory>(
     domain: *mut sys::fid,
-    _start: *const c_void,
+    _memory: *const Memory,
     _length: usize,
-    access: u64,
-    _offset: u64,
-    _key: u64,
-    _flags: u64,
-    region: *mut *mut sys::fid_mr,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: the caller keeps the promises of fi_mr(3).
-    enter(|| unsafe { open::<P>(domain, access, region, context) })
-}
-
-unsafe extern "C" fn register_vector<P: Provider>(
-    domain: *mut sys::fid,
-    _parts: *const libc::iovec,
-    _count: usize,
     access: u64,
     _offset: u64,
     _key: u64,

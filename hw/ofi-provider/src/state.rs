@@ -332,7 +332,10 @@ impl<P: Provider> State<P> {
         if P::READS_ALONE_PROGRESS {
             return Ok(true);
         }
-        queue.clear();
+        // A signal is for a thread that sleeps already.
+        if queue.sleepers == 0 || !queue.is_signalled {
+            queue.clear();
+        }
         queue.is_armed = true;
         let is_armed = endpoints.iter().all(|key| {
             self.endpoints.get_mut(*key).is_none_or(|endpoint| {
@@ -340,8 +343,11 @@ impl<P: Provider> State<P> {
                 endpoint.arm()
             })
         });
-        if !is_armed {
-            self.disarm(key);
+        match self.queues.get_mut(key) {
+            // Threads that sleep have not seen what there is to do, and go on to be woken.
+            Some(queue) if !is_armed && queue.sleepers > 0 => queue.wake(),
+            _ if !is_armed => self.disarm(key),
+            _ => {}
         }
         Ok(is_armed)
     }
@@ -379,3 +385,6 @@ impl<P: Provider> State<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,9 +54,10 @@ unsafe extern "C" fn recvmsg<P: Provider>(
         }
         // The receive of a claimed message is found by its context alone: programs give other tags.
         let claims = wants & sys::FI_PEEK == 0 && wants != 0;
-        let pattern = match claims {
-            true => Pattern::untagged(sys::FI_ADDR_UNSPEC),
-            false => pattern::<P>(message.addr, message.tag, message.ignore)?,
+        let pattern = if claims {
+            Pattern::untagged(sys::FI_ADDR_UNSPEC)
+        } else {
+            pattern::<P>(message.addr, message.tag, message.ignore)?
         };
         let incoming = Incoming {
             pieces: Pieces::Several(message.msg_iov, message.iov_count),

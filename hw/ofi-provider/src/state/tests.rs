@@ -1,0 +1,162 @@
+use std::ffi::{CStr, c_int};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+
+use super::*;
+use crate::hints::Hints;
+use crate::messages::{Incoming, Injected, Outgoing, Pattern};
+use crate::objects::{Bindings, Waiter};
+use crate::offer::{Constants, Offers};
+
+struct Fake;
+
+impl Provider for Fake {
+    const NAME: &'static CStr = c"fake";
+    const CONSTANTS: Constants =
+        Constants { provider_version: 1, fabric: "fake", address_format: 0, name_bytes: 8 };
+    const IS_TAGGED_ALONE: bool = false;
+    const READS_ALONE_PROGRESS: bool = false;
+    const READS_GIVE_WAY: bool = false;
+    const SEND_FLAGS: u64 = 0;
+    const RECEIVE_FLAGS: u64 = 0;
+    const CALL_SEND_FLAGS: u64 = 0;
+    const CALL_RECEIVE_FLAGS: u64 = 0;
+
+    type Settings = ();
+    type Domain = ();
+    type Address = u64;
+    type Endpoint = FakeEndpoint;
+
+    fn settings() -> Result<Arc<()>> {
+        Ok(Arc::new(()))
+    }
+    fn negotiate(_settings: &(), _hints: &Hints) -> Offers {
+        Err("no offer")
+    }
+    fn destination(_node: &str) -> Result<Vec<u8>> {
+        Err(Errno::NO_DATA)
+    }
+    fn domain(_settings: &()) {}
+    fn endpoint(_settings: &(), _domain: &(), asked: &Hints) -> Result<FakeEndpoint> {
+        Ok(FakeEndpoint { bound: Bindings::new(asked.opened()), is_armed: false, has_event: false })
+    }
+    fn address(_name: &[u8]) -> Option<u64> {
+        None
+    }
+    fn name(_address: &u64) -> Option<Vec<u8>> {
+        None
+    }
+    fn text(_name: &[u8]) -> Option<String> {
+        None
+    }
+    fn tag(tag: u64) -> Result<u64> {
+        Ok(tag)
+    }
+    fn pattern(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
+        Ok(Pattern { tag, mask: !ignore, source })
+    }
+    fn words(_reason: c_int) -> &'static CStr {
+        c"a failure"
+    }
+}
+
+struct FakeEndpoint {
+    bound: Bindings,
+    /// Its descriptor becomes readable at the next event.
+    is_armed: bool,
+    /// It has something to do.
+    has_event: bool,
+}
+
+impl ProviderEndpoint<u64> for FakeEndpoint {
+    fn bound(&self) -> &Bindings {
+        &self.bound
+    }
+    fn bound_mut(&mut self) -> &mut Bindings {
+        &mut self.bound
+    }
+    fn address(&self) -> u64 {
+        0
+    }
+    fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn may_sleep(&self) -> bool {
+        true
+    }
+    fn arm(&mut self) -> bool {
+        self.is_armed = !self.has_event;
+        self.is_armed
+    }
+    fn disarm(&mut self) {
+        self.is_armed = false;
+    }
+    fn progress(&mut self, _sinks: &mut Sinks<'_, u64>) {}
+    unsafe fn send(&mut self, _sinks: &mut Sinks<'_, u64>, _message: &Outgoing) -> Result<()> {
+        Ok(())
+    }
+    unsafe fn inject(&mut self, _sinks: &mut Sinks<'_, u64>, _message: Injected) -> Result<()> {
+        Ok(())
+    }
+    unsafe fn post(&mut self, _sinks: &mut Sinks<'_, u64>, _incoming: &Incoming) -> Result<()> {
+        Ok(())
+    }
+    fn peek(&mut self, _sinks: &mut Sinks<'_, u64>, _incoming: &Incoming) -> Result<()> {
+        Ok(())
+    }
+    unsafe fn claim(&mut self, _sinks: &mut Sinks<'_, u64>, _incoming: &Incoming) -> Result<()> {
+        Ok(())
+    }
+    fn cancel(&mut self, _sinks: &mut Sinks<'_, u64>, _context: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A queue with one endpoint, and their keys.
+fn queue_with_endpoint() -> (State<Fake>, Key, Key) {
+    let mut state = State::<Fake>::default();
+    let endpoint = Fake::endpoint(&(), &(), &Hints::default()).unwrap();
+    let endpoint = insert(&mut state.endpoints, endpoint).unwrap();
+    let waiter = Arc::new(Waiter::new().unwrap());
+    let queue = insert(&mut state.queues, Queue::new(Some(waiter))).unwrap();
+    state.bind_queue(endpoint, queue, sys::FI_TRANSMIT | sys::FI_RECV).unwrap();
+    (state, queue, endpoint)
+}
+
+/// Whether a thread that sleeps on the queue's descriptor wakes up.
+fn is_readable(state: &State<Fake>, queue: Key) -> bool {
+    let waiter = state.queues.get(queue).unwrap().waiter.as_ref().unwrap();
+    let mut poll =
+        libc::pollfd { fd: waiter.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: the call is given one entry.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn a_thread_that_may_not_sleep_leaves_a_sleeping_one_to_be_woken() {
+    let (mut state, queue, endpoint) = queue_with_endpoint();
+    assert!(state.begin_sleep(queue).unwrap());
+    // Another thread looks after an event has come, which the first one has not seen yet.
+    state.endpoints.get_mut(endpoint).unwrap().has_event = true;
+    assert!(!state.arm(queue).unwrap());
+    assert!(is_readable(&state, queue));
+    // The other thread takes the event. Later ones wake the first thread all the same.
+    state.endpoints.get_mut(endpoint).unwrap().has_event = false;
+    state.progress_queue(queue, None).unwrap();
+    assert!(state.endpoints.get(endpoint).unwrap().is_armed);
+    state.end_sleep(queue);
+    // Nobody sleeps any more.
+    state.progress_queue(queue, None).unwrap();
+    assert!(!state.endpoints.get(endpoint).unwrap().is_armed && !is_readable(&state, queue));
+}
+
+#[test]
+fn a_signal_reaches_a_sleeping_thread_though_another_one_looks_before() {
+    let (mut state, queue, _) = queue_with_endpoint();
+    assert!(state.begin_sleep(queue).unwrap());
+    let signalled = state.queues.get_mut(queue).unwrap();
+    signalled.is_signalled = true;
+    signalled.wake();
+    assert!(state.arm(queue).unwrap());
+    assert!(is_readable(&state, queue));
+}
