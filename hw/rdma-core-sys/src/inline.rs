@@ -115,7 +115,7 @@ pub unsafe fn ibv_query_port(
     }
 }
 
-/// `ibv_query_gid_ex(3)`. Libraries older than rdma-core 32 give `EOPNOTSUPP`.
+/// `ibv_query_gid_ex(3)`, whose flags must be 0. Libraries older than rdma-core 32 give `EOPNOTSUPP`.
 ///
 /// # Safety
 /// As [the module](self) says.
@@ -125,11 +125,10 @@ pub unsafe fn ibv_query_gid_ex(
     port_num: u32,
     gid_index: u32,
     entry: *mut ibv_gid_entry,
-    flags: u32,
 ) -> i32 {
     // SAFETY: the caller keeps the conditions.
     verbs._ibv_query_gid_ex.map_or(EOPNOTSUPP, |query| unsafe {
-        query(context, port_num, gid_index, entry, flags, size_of::<ibv_gid_entry>())
+        query(context, port_num, gid_index, entry, 0, size_of::<ibv_gid_entry>())
     })
 }
 

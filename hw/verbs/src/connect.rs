@@ -48,7 +48,7 @@ impl Verbs {
     pub(super) fn start_connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let now = Instant::now();
         if let Some(peer) = self.by_address.get(address).copied() {
-            if let Some(connecting) = self.peers[peer.index()].state.connecting_mut()
+            if let Some(connecting) = self.peers.connecting_mut(peer)
                 && !connecting.is_wanted
             {
                 connecting.is_wanted = true;
@@ -148,6 +148,9 @@ impl Verbs {
         let needed = connecting.link.receives_needed();
         let added = self.add_peer(address, PeerState::Connecting(Box::new(connecting)));
         let peer = added.inspect_err(|_| self.receives.spare(needed))?;
+        if let Some(connecting) = self.peers.connecting_mut(peer) {
+            connecting.link.index = peer.index();
+        }
         self.by_qp.extend(numbers.map(|number| (number, peer)));
         self.connecting.push(peer);
         self.needs_periodic_work = true;
@@ -187,7 +190,7 @@ impl Verbs {
 
     /// Sends a datagram about this side's end to a peer to which a connection is being set up.
     fn send_end(&mut self, peer: PeerId, handshake: impl Fn(LinkEnd) -> Handshake) {
-        if let Some(connecting) = self.peers[peer.index()].state.connecting() {
+        if let Some(connecting) = self.peers.connecting(peer) {
             let Connecting { to, ah, local_end, .. } = connecting;
             let to = *to;
             let ah = ah.clone();
@@ -198,7 +201,7 @@ impl Verbs {
 
     /// Sends a request, and schedules the next one.
     fn send_request(&mut self, peer: PeerId, now: Instant) {
-        if let Some(connecting) = self.peers[peer.index()].state.connecting_mut() {
+        if let Some(connecting) = self.peers.connecting_mut(peer) {
             let interval = connecting.request_interval;
             connecting.request_at = now + interval;
             connecting.request_interval = (interval * 2).min(REQUEST_INTERVAL_MAX);
@@ -252,7 +255,7 @@ impl Verbs {
             }
             Handshake::Accept { to_qp, .. } | Handshake::Refuse { to_qp, .. } => {
                 if let Some(peer) = known.filter(|peer| self.is_answer(*peer, to_qp))
-                    && let Some(connecting) = self.peers[peer.index()].state.connecting_mut()
+                    && let Some(connecting) = self.peers.connecting_mut(peer)
                 {
                     connecting.was_answered_unproven = true;
                 }
@@ -262,7 +265,7 @@ impl Verbs {
 
     /// Whether `to_qp` names this side's end of a connection that is being set up.
     fn is_answer(&self, peer: PeerId, to_qp: u32) -> bool {
-        let connecting = self.peers[peer.index()].state.connecting();
+        let connecting = self.peers.connecting(peer);
         connecting.is_some_and(|connecting| connecting.local_end.qp_num == to_qp)
     }
 
@@ -283,10 +286,10 @@ impl Verbs {
                 None => return,
             },
             Some(PeerId::ONESELF) => return,
-            Some(peer) => match &self.peers[peer.index()].state {
-                PeerState::Connecting(_) => return self.accept(peer, remote_end),
+            Some(peer) => match self.peers.get(peer).map(|known| &known.state) {
+                Some(PeerState::Connecting(_)) => return self.accept(peer, remote_end),
                 // Our accept was lost, but our ready signal will reach it.
-                PeerState::Up(link) if link.remote_qp_num == remote_end.qp_num => return,
+                Some(PeerState::Up(link)) if link.remote_qp_num == remote_end.qp_num => return,
                 _ => refuse(Refusal::Known),
             },
         };
@@ -312,9 +315,7 @@ impl Verbs {
     /// Connects this side's queue pairs to the peer's, so that they receive. Returns `false` if
     /// that fails, or if they are connected to another queue pair already.
     fn receive_from(&mut self, peer: PeerId, remote_end: LinkEnd) -> bool {
-        let Some(connecting) = self.peers[peer.index()].state.connecting_mut() else {
-            return false;
-        };
+        let Some(connecting) = self.peers.connecting_mut(peer) else { return false };
         if let Some(known) = connecting.remote_end {
             return known == remote_end;
         }
@@ -325,8 +326,8 @@ impl Verbs {
         }
         let link = &mut connecting.link;
         let psn = connecting.local_end.psn;
-        let connect = |qp: &Qp, remote_qp_num| {
-            self.port.connect(qp, &connecting.to, psn, remote_qp_num, &remote_end)
+        let connect = |qp: &Qp, qp_num| {
+            self.port.connect(qp, &connecting.to, psn, &LinkEnd { qp_num, ..remote_end })
         };
         let connected = match &link.receive_qp {
             None => connect(&link.qp, remote_end.qp_num),
@@ -346,16 +347,17 @@ impl Verbs {
 
     /// Moves a peer to up: its queue pair receives, and so does ours.
     pub(super) fn bring_up(&mut self, peer: PeerId) {
-        let state = &mut self.peers[peer.index()].state;
-        let Some(connecting) = state.take_connecting() else { return };
+        let Some(connecting) = self.peers.take_connecting(peer) else { return };
         self.connecting.retain(|other| *other != peer);
         if let Some(remote_end) = connecting.remote_end {
             self.local_processes.watch(peer, remote_end.process);
         }
         let mut link = connecting.link;
-        let sent = link.signal(peer, Signal::Ready, &mut self.outbox);
+        let sent = link.signal(Signal::Ready, &mut self.outbox);
         let message_max = link.message_max;
-        *state = PeerState::Up(Box::new(link));
+        if let Some(state) = self.peers.state_mut(peer) {
+            *state = PeerState::Up(Box::new(link));
+        }
         self.up.push(peer);
         self.events
             .push_back(Event::PeerUp { peer, limits: Limits { message_max, fragmented_max: 0 } });
@@ -367,7 +369,7 @@ impl Verbs {
     /// Ends an attempt to connect. The failure is reported only if the user asked for the
     /// connection.
     pub(super) fn fail_connecting(&mut self, peer: PeerId, reason: DownReason) {
-        let connecting = self.peers[peer.index()].state.take_connecting();
+        let connecting = self.peers.take_connecting(peer);
         let Some(Connecting { link, is_wanted, .. }) = connecting else { return };
         self.connecting.retain(|other| *other != peer);
         self.forget(&link);
@@ -389,7 +391,7 @@ impl Verbs {
     pub(super) fn drive_handshakes(&mut self, now: Instant) {
         for at in (0..self.connecting.len()).rev() {
             let peer = self.connecting[at];
-            let Some(connecting) = self.peers[peer.index()].state.connecting() else { continue };
+            let Some(connecting) = self.peers.connecting(peer) else { continue };
             if now >= connecting.deadline {
                 let reason = match self.impairment.what() {
                     _ if connecting.was_answered_unproven => {
@@ -407,8 +409,8 @@ impl Verbs {
 
     /// When [`Verbs::drive_handshakes`] has something to do next.
     pub(super) fn next_handshake_deadline(&self) -> Option<Instant> {
-        let states = self.connecting.iter().map(|peer| &self.peers[peer.index()].state);
-        let times = states.filter_map(PeerState::connecting).map(|connecting| {
+        let connecting = self.connecting.iter().filter_map(|peer| self.peers.connecting(*peer));
+        let times = connecting.map(|connecting| {
             let Connecting { is_wanted, deadline, request_at, .. } = *connecting;
             if is_wanted { request_at.min(deadline) } else { deadline }
         });

@@ -205,7 +205,7 @@ impl Context {
         }
         // SAFETY: the context is open.
         let answer = unsafe {
-            sys::ibv_query_gid_ex(self.verbs, self.raw(), u32::from(port), index, &raw mut entry, 0)
+            sys::ibv_query_gid_ex(self.verbs, self.raw(), u32::from(port), index, &raw mut entry)
         };
         (answer == 0).then_some(entry)
     }

@@ -14,7 +14,6 @@ use super::Verbs;
 use super::failure;
 use super::link::{Link, Outbox};
 use super::memory::Receives;
-use super::peer::PeerState;
 use super::wire::{COPY_HEADER_BYTES, copy_header};
 
 /// Why a message of a copied read isn't sent.
@@ -28,7 +27,6 @@ enum NotSent {
 }
 
 struct LinkPath<'a> {
-    peer: PeerId,
     link: &'a mut Link,
     receives: &'a mut Receives,
     outbox: &'a mut Outbox,
@@ -48,7 +46,7 @@ impl CopyPath for LinkPath<'_> {
 
     fn send(&mut self, header: &[u8], part: &[u8]) -> Result<(), NotSent> {
         let message = Outgoing { header: &copy_header(header), payload: part, immediate: None };
-        match self.link.send(self.peer, message, self.receives, self.outbox) {
+        match self.link.send(message, self.receives, self.outbox) {
             Ok(Ok(())) => {
                 self.sent += 1;
                 Ok(())
@@ -66,7 +64,7 @@ impl Verbs {
     /// Starts a read by messages. The caller has checked that the bytes fit into the buffer.
     pub(super) fn copy_read(&mut self, peer: PeerId, remote: RemoteSpan, into: Buffer, token: u64) {
         self.unregistered += 1;
-        if let PeerState::Up(link) = &mut self.peers[peer.index()].state {
+        if let Some(link) = self.peers.up(peer) {
             link.copied.start(remote, into, token);
             self.push_copied(peer);
         }
@@ -74,7 +72,7 @@ impl Verbs {
 
     /// Takes a message of copied reads, which is in this buffer.
     pub(super) fn take_copy(&mut self, peer: PeerId, at: u32, length: usize) {
-        let PeerState::Up(link) = &mut self.peers[peer.index()].state else { return };
+        let Some(link) = self.peers.up(peer) else { return };
         // SAFETY: the device has completed the buffer. The caller gives it back to the queue after
         // this call, which keeps no reference to it.
         let bytes = unsafe { self.receives.bytes(at, length) };
@@ -93,11 +91,7 @@ impl Verbs {
 
     /// Sends messages of copied reads to a peer, as far as there is room.
     pub(super) fn push_copied(&mut self, peer: PeerId) {
-        let Some(PeerState::Up(link)) =
-            self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
-        else {
-            return;
-        };
+        let Some(link) = self.peers.up(peer) else { return };
         if !link.copied.has_to_send() {
             return;
         }
@@ -105,7 +99,7 @@ impl Verbs {
         let exposures = &self.exposures;
         let receives = &mut self.receives;
         let outbox = &mut self.outbox;
-        let mut path = LinkPath { peer, link, receives, outbox, sent: 0 };
+        let mut path = LinkPath { link, receives, outbox, sent: 0 };
         let mut pushed = Ok(());
         let mut sent_before = None;
         while pushed.is_ok() && copied.has_to_send() && sent_before != Some(path.sent) {

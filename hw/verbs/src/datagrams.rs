@@ -143,8 +143,8 @@ impl Datagrams {
             bytes.as_mut_ptr().copy_from_nonoverlapping(self.incoming.start(at), bytes.len());
         }
         let length = (completion.byte_len as usize).checked_sub(HEADER)?;
-        let said = bytes[HEADER..].get(..length)?;
-        let datagram = Datagram::parse(said)?;
+        let content = bytes[HEADER..].get(..length)?;
+        let datagram = Datagram::parse(content)?;
         let header: &[u8; HEADER] = bytes[..HEADER].try_into().ok()?;
         let from = VerbsAddress::parse(&datagram.from).ok()?;
         let is_from_port = if from.link_layer == sys::IBV_LINK_LAYER_ETHERNET {
@@ -154,7 +154,7 @@ impl Datagrams {
         };
         (is_from_port && completion.src_qp == from.qp_num).then(|| Received {
             datagram,
-            is_proven: Datagram::is_proven(said, self.secret.as_ref()),
+            is_proven: Datagram::is_proven(content, self.secret.as_ref()),
         })
     }
 }

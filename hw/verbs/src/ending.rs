@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, Flush, OrBug, PeerId, ReadError};
+use tagmatch_device::{DownReason, Event, Flush, PeerId, ReadError};
 use tagmatch_rdma_core_sys as sys;
 
 use super::Verbs;
@@ -24,7 +24,7 @@ impl Verbs {
         let is_landing = self.list.as_ref().is_some_and(|list| list.is_landing(peer));
         if reason == DownReason::Left
             && is_landing
-            && let PeerState::Ending(ending) = &mut self.peers[peer.index()].state
+            && let Some(ending) = self.peers.ending(peer)
         {
             ending.awaits_landings = true;
         } else {
@@ -34,21 +34,13 @@ impl Verbs {
 
     /// Moves a connection from up to ending.
     fn start_ending(&mut self, peer: PeerId, reason: DownReason, delivers_messages: bool) {
-        let peer_record =
-            self.peers.get_mut(peer.index()).or_bug("the device has numbered the peer");
-        let peer_record = match peer_record {
-            Ok(peer_record) => peer_record,
-            Err(bug) => {
-                let reason = DownReason::Bug(bug);
-                return self.events.push_back(Event::PeerDown { peer, reason });
-            }
-        };
-        match std::mem::replace(&mut peer_record.state, PeerState::Down) {
+        let Some(known) = self.peers.numbered(peer, &mut self.events) else { return };
+        match std::mem::replace(&mut known.state, PeerState::Down) {
             PeerState::Up(link) => {
                 self.up.retain(|other| *other != peer);
                 self.local_processes.forget(peer);
                 self.ending.push(peer);
-                peer_record.state = PeerState::Ending(Box::new(Ending {
+                known.state = PeerState::Ending(Box::new(Ending {
                     link: *link,
                     reason,
                     delivers_messages,
@@ -59,16 +51,14 @@ impl Verbs {
                     first_read: None,
                 }));
             }
-            other => peer_record.state = other,
+            other => known.state = other,
         }
     }
 
     /// Stops waiting for the requests of a connection that is ending: they complete as flushed.
     pub(super) fn stop_waiting_for(&mut self, peer: PeerId, first_read: Option<ReadError>) {
-        if let Some(PeerState::Ending(ending)) =
-            self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
-        {
-            ending.flush(peer, &mut self.outbox);
+        if let Some(ending) = self.peers.ending(peer) {
+            ending.flush(&mut self.outbox);
             ending.first_read = ending.first_read.or(first_read);
         }
     }
@@ -103,18 +93,10 @@ impl Verbs {
 
     /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
     pub(super) fn leave_peer(&mut self, peer: PeerId) {
-        let peer_record =
-            self.peers.get_mut(peer.index()).or_bug("the device has numbered the peer");
-        let peer_record = match peer_record {
-            Ok(peer_record) => peer_record,
-            Err(bug) => {
-                let reason = DownReason::Bug(bug);
-                return self.events.push_back(Event::PeerDown { peer, reason });
-            }
-        };
-        match &mut peer_record.state {
+        let Some(known) = self.peers.numbered(peer, &mut self.events) else { return };
+        match &mut known.state {
             PeerState::Oneself => {
-                peer_record.state = PeerState::Down;
+                known.state = PeerState::Down;
                 self.events.push_back(Event::PeerDown { peer, reason: DownReason::Disconnected });
             }
             PeerState::Connecting(connecting) => {
@@ -122,7 +104,7 @@ impl Verbs {
                 self.fail_connecting(peer, DownReason::Disconnected);
             }
             PeerState::Up(link) => {
-                let sent = link.signal(peer, Signal::Leave, &mut self.outbox);
+                let sent = link.signal(Signal::Leave, &mut self.outbox);
                 self.start_ending(peer, DownReason::Disconnected, false);
                 if sent.is_err() {
                     self.stop_waiting_for(peer, None);
@@ -134,12 +116,12 @@ impl Verbs {
 
     /// See [`Device::flush`](tagmatch_device::Device::flush).
     pub(super) fn flush_peer(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {
-        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return Flush::Done };
+        let Some(known) = self.peers.get_mut(peer) else { return Flush::Done };
         let pending = |messages| {
             if messages == 0 { Flush::Done } else { Flush::Pending { messages } }
         };
-        match &mut peer_record.state {
-            PeerState::Up(link) => match link.flush(peer, mark, &mut self.outbox) {
+        match &mut known.state {
+            PeerState::Up(link) => match link.flush(mark, &mut self.outbox) {
                 Ok(messages) => pending(messages),
                 Err(error) => {
                     self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
@@ -148,7 +130,7 @@ impl Verbs {
                 }
             },
             PeerState::Ending(ending) => pending(ending.link.unacknowledged()),
-            PeerState::Down if peer_record.lost > 0 => Flush::Lost { messages: peer_record.lost },
+            PeerState::Down if known.lost > 0 => Flush::Lost { messages: known.lost },
             // A device that is not connected has taken no messages.
             PeerState::Connecting(_) | PeerState::Down | PeerState::Oneself => Flush::Done,
         }
@@ -172,15 +154,15 @@ impl Verbs {
         let is_mute = self.impairment.is_mute;
         for at in (0..self.ending.len()).rev() {
             let peer = self.ending[at];
-            let is_done = match &mut self.peers[peer.index()].state {
-                PeerState::Ending(ending) => {
+            let is_done = match self.peers.ending(peer) {
+                Some(ending) => {
                     let is_landing = |list: &List| list.is_landing(peer);
                     if ending.awaits_landings && !self.list.as_ref().is_some_and(is_landing) {
-                        ending.flush(peer, &mut self.outbox);
+                        ending.flush(&mut self.outbox);
                     }
                     ending.is_done() || is_mute || now >= ending.until
                 }
-                _ => true,
+                None => true,
             };
             if is_done {
                 self.ending.swap_remove(at);
@@ -190,15 +172,14 @@ impl Verbs {
     }
 
     fn finish(&mut self, peer: PeerId) {
-        let peer_record = &mut self.peers[peer.index()];
-        let PeerState::Ending(ending) = std::mem::replace(&mut peer_record.state, PeerState::Down)
-        else {
+        let Some(known) = self.peers.get_mut(peer) else { return };
+        let PeerState::Ending(ending) = std::mem::replace(&mut known.state, PeerState::Down) else {
             return;
         };
         let Ending { mut link, reason, first_read, .. } = *ending;
         // A peer that left in order takes no messages any more, so none is missed there.
         if reason != DownReason::Left {
-            peer_record.lost = link.unacknowledged();
+            known.lost = link.unacknowledged();
         }
         self.forget(&link);
         self.fins.spare(link.fins);

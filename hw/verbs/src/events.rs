@@ -10,7 +10,6 @@ use super::Verbs;
 use super::context::AsyncEvent;
 use super::failure;
 use super::gid;
-use super::peer::PeerState;
 
 const QUEUE_PAIR: &str = "the device has put its queue pair into error (IBV_EVENT_QP_FATAL)";
 const DEVICE: &str = "the device is lost (IBV_EVENT_DEVICE_FATAL)";
@@ -91,12 +90,8 @@ impl Verbs {
         if self.list.is_some() {
             return self.receives_failed(RECEIVE_QUEUE);
         }
-        let has_two = |state: &PeerState| match state {
-            PeerState::Up(link) => link.receive_qp.is_some(),
-            _ => false,
-        };
         for peer in self.up.clone() {
-            if has_two(&self.peers[peer.index()].state) {
+            if self.has_two_pairs(peer) {
                 self.lose_peer(peer, failure::of_own_end(RECEIVE_QUEUE));
             }
         }

@@ -6,9 +6,7 @@ use tagmatch_device::{Buffer, DeviceError, Exposure, ExposureId, PeerId};
 
 use super::Verbs;
 use super::address::VerbsAddress;
-use super::exposure::{Unregistered, registration_error};
-use super::link::Link;
-use super::peer::PeerState;
+use super::exposure::{ExposedTo, Unregistered, registration_error};
 use super::region;
 
 impl Verbs {
@@ -18,7 +16,7 @@ impl Verbs {
         reader: PeerId,
         buffer: Buffer,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
-        let awaits_fin = self.link(reader).is_some_and(|link| link.receive_qp.is_some());
+        let awaits_fin = self.peers.link(reader).is_some_and(|link| link.receive_qp.is_some());
         if awaits_fin && let Err(source) = self.fins.need(1) {
             let error = match source.raw_os_error() {
                 Some(libc::ENOBUFS) => DeviceError::too_many_exposed(),
@@ -28,9 +26,10 @@ impl Verbs {
         }
         let is_copied = self.keep_own_memory_before(&buffer).is_ok() && !self.nic_reads(reader);
         let unregistered = if is_copied { Unregistered::Copied } else { Unregistered::Refused };
-        let exposed = self.exposures.expose(&self.pd, reader, buffer, awaits_fin, unregistered);
+        let to = ExposedTo { reader, awaits_fin };
+        let exposed = self.exposures.expose(&self.pd, buffer, to, unregistered);
         if awaits_fin {
-            match (&exposed, self.link_mut(reader)) {
+            match (&exposed, self.peers.link_mut(reader)) {
                 (Ok(_), Some(link)) => link.fins += 1,
                 _ => self.fins.spare(1),
             }
@@ -46,7 +45,7 @@ impl Verbs {
     pub(super) fn withdraw_from(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
         let (buffer, awaits_fin) = self.exposures.withdraw(id, !self.config.linger.is_zero())?;
         // A connection that has ended waits for no FINs.
-        if awaits_fin && let Some(link) = self.link_mut(reader) {
+        if awaits_fin && let Some(link) = self.peers.link_mut(reader) {
             link.fins -= 1;
             self.fins.spare(1);
         }
@@ -75,25 +74,8 @@ impl Verbs {
 
     /// Whether the peer's NIC may read by itself, and so only registered memory.
     fn nic_reads(&self, peer: PeerId) -> bool {
-        let address = self.peers.get(peer.index()).and_then(|peer_record| peer_record.address);
+        let address = self.peers.get(peer).and_then(|known| known.address);
         let parsed = address.and_then(|address| VerbsAddress::parse(&address).ok());
         parsed.is_none_or(|address| address.matches_tags) && peer != PeerId::ONESELF
-    }
-
-    /// The connection to a peer, if it is up or ending.
-    pub(super) fn link(&self, peer: PeerId) -> Option<&Link> {
-        match &self.peers.get(peer.index())?.state {
-            PeerState::Up(link) => Some(link),
-            PeerState::Ending(ending) => Some(&ending.link),
-            _ => None,
-        }
-    }
-
-    fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
-        match &mut self.peers.get_mut(peer.index())?.state {
-            PeerState::Up(link) => Some(link),
-            PeerState::Ending(ending) => Some(&mut ending.link),
-            _ => None,
-        }
     }
 }

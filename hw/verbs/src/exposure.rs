@@ -33,16 +33,22 @@ pub(super) enum Unregistered {
     Refused,
 }
 
-struct Exposed {
+/// The peer to which a buffer is exposed.
+#[derive(Clone, Copy)]
+pub(super) struct ExposedTo {
+    /// The peer that may ask for the bytes by messages. NICs don't look at it.
+    pub(super) reader: PeerId,
+    /// A place for a FIN is kept until the buffer is withdrawn.
+    pub(super) awaits_fin: bool,
+}
+
+struct ExposedBuffer {
     // Drop order: the region is unregistered before the buffer is freed. `None` for an empty
     // buffer, and one that can't be registered.
     region: Option<Region>,
     buffer: Buffer,
-    /// The peer that may ask for the bytes by messages. NICs don't look at it.
-    reader: PeerId,
+    to: ExposedTo,
     key: u32,
-    /// A place for a FIN is kept until the buffer is withdrawn.
-    awaits_fin: bool,
 }
 
 /// The table of exposed buffers. A buffer in the user's own memory is registered for exactly as
@@ -50,7 +56,7 @@ struct Exposed {
 /// a peer.
 #[derive(Default)]
 pub(super) struct Exposures {
-    entries: Slab<Exposed>,
+    entries: Slab<ExposedBuffer>,
     /// Remote key, first byte and entry of each buffer that isn't empty. Several buffers may have
     /// one key: parts of memory that stays registered.
     spans: BTreeSet<(u32, u64, ExposureId)>,
@@ -63,9 +69,8 @@ impl Exposures {
     pub(super) fn expose(
         &mut self,
         pd: &Arc<Pd>,
-        reader: PeerId,
         buffer: Buffer,
-        awaits_fin: bool,
+        to: ExposedTo,
         unregistered: Unregistered,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
         let Some(key) = self.entries.vacant(Key::SHORT_MAX) else {
@@ -90,7 +95,7 @@ impl Exposures {
         if !buffer.is_empty() {
             self.spans.insert((span.key, span.address, id));
         }
-        self.entries.fill(key, Exposed { region, buffer, reader, key: span.key, awaits_fin });
+        self.entries.fill(key, ExposedBuffer { region, buffer, to, key: span.key });
         Ok(Exposure { id, span })
     }
 
@@ -98,7 +103,7 @@ impl Exposures {
     /// [`Exposures::unregister_expired`]. Also returns whether a place for a FIN was kept for it.
     pub(super) fn withdraw(&mut self, id: ExposureId, lingers: bool) -> Option<(Buffer, bool)> {
         let key = self.entries.key_of_short(id.0)?;
-        let Exposed { region, buffer, key, awaits_fin, .. } = self.entries.remove(key)?;
+        let ExposedBuffer { region, buffer, key, to } = self.entries.remove(key)?;
         self.spans.remove(&(key, RemoteSpan::of(&buffer, key).address, id));
         if let Some(region) = region
             && lingers
@@ -106,7 +111,7 @@ impl Exposures {
             // The pages stay locked, whoever owns the buffer, and are only read through the region.
             self.withdrawn.push_back((Instant::now(), region));
         }
-        Some((buffer, awaits_fin))
+        Some((buffer, to.awaits_fin))
     }
 
     /// Unregisters the regions that have lingered for the linger time.
@@ -132,7 +137,7 @@ impl Exposures {
         let before = (span.key, 0, ExposureId(0))..=(span.key, span.address, ExposureId(u32::MAX));
         self.spans.range(before).rev().find_map(|(_, _, id)| {
             let key = self.entries.key_of_short(id.0)?;
-            let exposed = self.entries.get(key).filter(|exposed| exposed.reader == reader)?;
+            let exposed = self.entries.get(key).filter(|exposed| exposed.to.reader == reader)?;
             span.bytes_in(&exposed.buffer)
         })
     }
@@ -148,7 +153,8 @@ mod tests {
         let buffer = Buffer::from(vec![1, 2, 3]);
         let span = RemoteSpan::of(&buffer, UNREGISTERED_KEY);
         let reader = PeerId(1);
-        let exposed = Exposed { region: None, buffer, reader, key: span.key, awaits_fin: false };
+        let to = ExposedTo { reader, awaits_fin: false };
+        let exposed = ExposedBuffer { region: None, buffer, to, key: span.key };
         let key = exposures.entries.insert(exposed, 1).ok().unwrap();
         let id = ExposureId(key.to_short());
         exposures.spans.insert((span.key, span.address, id));
@@ -168,8 +174,8 @@ mod tests {
             // A region of memory that stays registered needs no device.
             let region = Some(Region::kept(rkey, rkey));
             let buffer = Buffer::zeroed(1);
-            let reader = PeerId(1);
-            let exposed = Exposed { region, buffer, reader, key: rkey, awaits_fin: false };
+            let to = ExposedTo { reader: PeerId(1), awaits_fin: false };
+            let exposed = ExposedBuffer { region, buffer, to, key: rkey };
             let key = exposures.entries.insert(exposed, 1).ok().unwrap();
             assert!(exposures.withdraw(ExposureId(key.to_short()), lingers).is_some());
         };

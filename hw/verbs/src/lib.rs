@@ -207,7 +207,7 @@ use local_processes::LocalProcesses;
 use memory::{Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
-use peer::{Peer, PeerState};
+use peer::{Peer, PeerState, Peers};
 use port::Port;
 use region::{Pool, register};
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
@@ -225,7 +225,7 @@ pub struct Verbs {
 
     // Drop order: the queue pairs must be destroyed before the memory that they access.
     numbers: PeerNumbers,
-    peers: Vec<Peer>,
+    peers: Peers,
     datagrams: Datagrams,
     receives: Receives,
     fins: Receives,
@@ -362,7 +362,7 @@ impl Verbs {
             address: own.address()?,
             port,
             numbers: PeerNumbers::default(),
-            peers: Vec::new(),
+            peers: Peers::default(),
             datagrams,
             receives,
             fins,
@@ -415,18 +415,14 @@ impl Verbs {
 
     fn add_peer(&mut self, address: Address, state: PeerState) -> Result<PeerId, DeviceError> {
         let peer = self.numbers.give()?;
-        while self.peers.len() <= peer.index() {
-            let id = PeerId::first(self.peers.len());
-            self.peers.push(Peer { id, address: None, state: PeerState::Down, lost: 0 });
-        }
-        self.peers[peer.index()] = Peer { id: peer, address: Some(address), state, lost: 0 };
+        self.peers.add(Peer { id: peer, address: Some(address), state, lost: 0 });
         self.by_address.insert(address, peer);
         Ok(peer)
     }
 
     /// A peer of this device. Its index may be that of an earlier peer of another device.
     fn known(&self, peer: PeerId) -> Option<&Peer> {
-        self.peers.get(peer.index()).filter(|known| known.id == peer)
+        self.peers.get(peer).filter(|known| known.id == peer)
     }
 
     /// The number of peers that have a queue pair now.
@@ -471,7 +467,7 @@ impl Device for Verbs {
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
-        match self.known(peer).map(|peer_record| &peer_record.state) {
+        match self.known(peer).map(|known| &known.state) {
             Some(PeerState::Up(_) | PeerState::Ending(_) | PeerState::Oneself) => ReadMode::Direct,
             _ => ReadMode::Unknown,
         }
@@ -568,7 +564,9 @@ impl Join for Verbs {
         self.address = address;
         self.numbers = numbers.clone();
         self.by_address = HashMap::from([(address, PeerId::ONESELF)]);
-        self.peers[PeerId::ONESELF.index()].address = Some(address);
+        if let Some(oneself) = self.peers.get_mut(PeerId::ONESELF) {
+            oneself.address = Some(address);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{CopiedReads, Event, Outgoing, PeerId, Refused};
+use tagmatch_device::{CopiedReads, Event, Outgoing, Refused};
 use tagmatch_rdma_core_sys as sys;
 
 use super::credits::{Allowance, Grant};
@@ -44,6 +44,8 @@ impl Outbox {
 
 /// A connection's queue pairs, with the work requests and reads under way on them.
 pub(super) struct Link {
+    /// The index of the peer, which the `wr_id` of each work request has.
+    pub(super) index: usize,
     // Drop order: the queue pairs must be destroyed before the memory that the device may still
     // access.
     /// The queue pair that sends. It also receives, unless there is a `receive_qp`.
@@ -94,8 +96,10 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// A connection of no peer yet.
     pub(super) fn new(qp: Qp, receive_qp: Option<Qp>, depth: u32) -> Self {
         Link {
+            index: 0,
             inline_max: qp.inline_max(),
             qp,
             receive_qp,
@@ -167,7 +171,6 @@ impl Link {
     /// under way: its completion tells of all earlier ones.
     pub(super) fn flush(
         &mut self,
-        peer: PeerId,
         mark: &mut Option<u64>,
         outbox: &mut Outbox,
     ) -> io::Result<usize> {
@@ -176,7 +179,7 @@ impl Link {
         let signalled = self.last_signalled.wrapping_sub(self.completed);
         let is_signalled = (left..=self.under_way()).contains(&signalled);
         if left > 0 && !is_signalled {
-            self.probe(peer, outbox)?;
+            self.probe(outbox)?;
         }
         Ok(left as usize)
     }
@@ -200,14 +203,13 @@ impl Link {
     /// is released.
     unsafe fn post(
         &mut self,
-        peer: PeerId,
         mut wr: sys::ibv_send_wr,
         parts: &mut [sys::ibv_sge],
         resource: Option<Resource>,
         outbox: &mut Outbox,
     ) -> io::Result<()> {
         let number = self.posted.wrapping_add(1);
-        wr.wr_id = (peer.index() as u64) << 32 | u64::from(number);
+        wr.wr_id = (self.index as u64) << 32 | u64::from(number);
         let unsignalled = number.wrapping_sub(self.last_signalled);
         let is_signalled = resource.is_some()
             || wr.send_flags & sys::IBV_SEND_SIGNALED != 0
@@ -238,7 +240,6 @@ impl Link {
     #[inline]
     pub(super) fn send(
         &mut self,
-        peer: PeerId,
         message: Outgoing<'_>,
         receives: &mut Receives,
         outbox: &mut Outbox,
@@ -260,9 +261,8 @@ impl Link {
             wr.opcode = sys::IBV_WR_SEND_WITH_IMM;
             wr.imm_data = immediate.to_be();
         }
-        let posted = self
-            .post_bytes(peer, wr, message.header, message.payload, outbox)
-            .ok_or(Refused::Full)?;
+        let posted =
+            self.post_bytes(wr, message.header, message.payload, outbox).ok_or(Refused::Full)?;
         if posted.is_ok() {
             self.allowance.spend();
             self.has_sent = true;
@@ -275,7 +275,6 @@ impl Link {
     #[inline]
     fn post_bytes(
         &mut self,
-        peer: PeerId,
         mut wr: sys::ibv_send_wr,
         header: &[u8],
         payload: &[u8],
@@ -287,14 +286,11 @@ impl Link {
             let first = usize::from(header.is_empty());
             let end = 2 - usize::from(payload.is_empty());
             // SAFETY: ibv_post_send copies inline data before it returns.
-            return Some(unsafe {
-                self.post(peer, wr, &mut parts[first.min(end)..end], None, outbox)
-            });
+            return Some(unsafe { self.post(wr, &mut parts[first.min(end)..end], None, outbox) });
         }
         let (at, part) = outbox.buffers.fill(header, payload)?;
         // SAFETY: the buffer is registered and isn't reused until the request has completed.
-        let posted =
-            unsafe { self.post(peer, wr, &mut [part], Some(Resource::Buffer(at)), outbox) };
+        let posted = unsafe { self.post(wr, &mut [part], Some(Resource::Buffer(at)), outbox) };
         if posted.is_err() {
             outbox.buffers.give_back(at);
         }
@@ -302,22 +298,13 @@ impl Link {
     }
 
     /// Sends a signal to the peer's device, now or as soon as the send queue has room.
-    pub(super) fn signal(
-        &mut self,
-        peer: PeerId,
-        signal: Signal,
-        outbox: &mut Outbox,
-    ) -> io::Result<()> {
+    pub(super) fn signal(&mut self, signal: Signal, outbox: &mut Outbox) -> io::Result<()> {
         self.pending_signals.push_back(signal);
-        self.send_pending_signals(peer, outbox)
+        self.send_pending_signals(outbox)
     }
 
     /// Sends the waiting signals, as far as the send queue has room.
-    pub(super) fn send_pending_signals(
-        &mut self,
-        peer: PeerId,
-        outbox: &mut Outbox,
-    ) -> io::Result<()> {
+    pub(super) fn send_pending_signals(&mut self, outbox: &mut Outbox) -> io::Result<()> {
         while self.under_way() < self.depth
             && let Some(signal) = self.pending_signals.front().copied()
         {
@@ -327,7 +314,7 @@ impl Link {
             }
             if self.receive_qp.is_some() {
                 wr.opcode = sys::IBV_WR_SEND;
-                let Some(posted) = self.post_bytes(peer, wr, &signal.message(), &[], outbox) else {
+                let Some(posted) = self.post_bytes(wr, &signal.message(), &[], outbox) else {
                     return Ok(());
                 };
                 posted?;
@@ -335,7 +322,7 @@ impl Link {
                 wr.opcode = sys::IBV_WR_RDMA_WRITE_WITH_IMM;
                 wr.imm_data = signal.emit().to_be();
                 // SAFETY: no memory is named.
-                unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
+                unsafe { self.post(wr, &mut [], None, outbox) }?;
             }
             self.note_without_message();
             self.pending_signals.pop_front();
@@ -358,7 +345,7 @@ impl Link {
 
     /// Tests the connection by an RDMA write of zero bytes. The peer's NIC acknowledges it without
     /// its CPU.
-    pub(super) fn probe(&mut self, peer: PeerId, outbox: &mut Outbox) -> io::Result<()> {
+    pub(super) fn probe(&mut self, outbox: &mut Outbox) -> io::Result<()> {
         if self.under_way() >= self.depth {
             return Ok(());
         }
@@ -366,7 +353,7 @@ impl Link {
         wr.opcode = sys::IBV_WR_RDMA_WRITE;
         wr.send_flags = sys::IBV_SEND_SIGNALED;
         // SAFETY: no memory is named.
-        unsafe { self.post(peer, wr, &mut [], None, outbox) }?;
+        unsafe { self.post(wr, &mut [], None, outbox) }?;
         self.note_without_message();
         Ok(())
     }
@@ -383,7 +370,6 @@ impl Link {
     /// or the queue pair is destroyed.
     pub(super) unsafe fn post_read(
         &mut self,
-        peer: PeerId,
         part: sys::ibv_sge,
         remote: sys::ibv_send_wr_rdma,
         is_last: bool,
@@ -394,7 +380,7 @@ impl Link {
         wr.wr.rdma = remote;
         let resource = Resource::Read { is_last };
         // SAFETY: the caller's promise.
-        unsafe { self.post(peer, wr, &mut [part], Some(resource), outbox) }?;
+        unsafe { self.post(wr, &mut [part], Some(resource), outbox) }?;
         self.note_without_message();
         self.reads_under_way += 1;
         Ok(())
@@ -448,7 +434,6 @@ impl Link {
     /// interface goes down, or when `retry_count` is 7.
     pub(super) fn sweep(
         &mut self,
-        peer: PeerId,
         now: Instant,
         silence_max: Duration,
         outbox: &mut Outbox,
@@ -458,14 +443,14 @@ impl Link {
         (self.has_sent, self.has_received) = (false, false);
         if !had_sent && self.allowance.can_release() && self.under_way() < self.depth {
             self.allowance.release();
-            self.signal(peer, Signal::Release, outbox)?;
+            self.signal(Signal::Release, outbox)?;
         }
         if had_heard {
             self.silent_since = None;
             return Ok(());
         }
         if !self.has_signalled() {
-            self.probe(peer, outbox)?;
+            self.probe(outbox)?;
         }
         if now.duration_since(*self.silent_since.get_or_insert(now)) > silence_max {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));

@@ -51,42 +51,74 @@ impl Slab {
     }
 }
 
+/// Numbered buffers of one length in slabs, which are allocated when they are first needed.
+struct Slabs {
+    slabs: Vec<Slab>,
+    pd: Arc<Pd>,
+    length: usize,
+    /// The numbers of buffers that nothing uses.
+    free: Vec<u32>,
+    /// Most buffers that are allocated.
+    max: u32,
+}
+
+impl Slabs {
+    fn new(pd: Arc<Pd>, length: usize, max: u32) -> Self {
+        Slabs { slabs: Vec::new(), pd, length, free: Vec::new(), max }
+    }
+
+    /// Allocates more buffers.
+    ///
+    /// # Errors
+    /// There is no memory for them (`ENOBUFS`: there are as many as there may be).
+    #[cold]
+    fn grow(&mut self) -> io::Result<()> {
+        let first = u32::try_from(self.slabs.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK);
+        let count = CHUNK.min(self.max.saturating_sub(first));
+        if count == 0 {
+            return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+        }
+        self.slabs.push(Slab::new(&self.pd, self.length, count)?);
+        self.free.extend((first..first + count).rev());
+        Ok(())
+    }
+
+    /// Whether there is a slab with a buffer of this number.
+    fn has(&self, at: u32) -> bool {
+        self.slabs.len() > (at / CHUNK) as usize
+    }
+
+    /// The start of a buffer: see [`Slab::start`].
+    fn start(&self, at: u32) -> *mut u8 {
+        self.slabs[(at / CHUNK) as usize].start(at % CHUNK)
+    }
+
+    /// The first bytes of a buffer: see [`Slab::part`].
+    fn part(&self, at: u32, length: usize) -> sys::ibv_sge {
+        self.slabs[(at / CHUNK) as usize].part(at % CHUNK, length)
+    }
+}
+
 /// The shared receive queue and its buffers. Posted are as many buffers as peers may send messages,
 /// plus those for the signals that may come.
 pub(super) struct Receives {
     // Drop order: the queue is destroyed before the memory. Nothing is written there once the queue
     // and the queue pairs on it are destroyed.
     srq: Arc<Srq>,
-    slabs: Vec<Slab>,
-    pd: Arc<Pd>,
+    slabs: Slabs,
     /// The bit in the `wr_id` of its completions.
     kind: u64,
-    length: usize,
-    /// Buffers that are free, but not posted.
-    idle: Vec<u32>,
     /// Buffers that are posted, as far as is known.
     queued: usize,
     /// Buffers that must be posted.
     needed: usize,
-    /// Most buffers that the queue can hold.
-    max: u32,
 }
 
 impl Receives {
     /// Creates buffers of `length` bytes for a queue that holds `max`. The bit `kind` is set in
     /// their `wr_id`s.
     pub(super) fn new(pd: Arc<Pd>, srq: Arc<Srq>, kind: u64, length: usize, max: u32) -> Self {
-        Receives {
-            kind,
-            srq,
-            slabs: Vec::new(),
-            pd,
-            length,
-            idle: Vec::new(),
-            queued: 0,
-            needed: 0,
-            max,
-        }
+        Receives { srq, slabs: Slabs::new(pd, length, max), kind, queued: 0, needed: 0 }
     }
 
     pub(super) fn srq(&self) -> &Arc<Srq> {
@@ -122,7 +154,7 @@ impl Receives {
     /// # Errors
     /// There is no memory for them.
     pub(super) fn keep_reserve(&mut self) -> io::Result<()> {
-        self.fill((self.needed + RESERVE).min(self.max as usize).max(self.needed))
+        self.fill((self.needed + RESERVE).min(self.slabs.max as usize).max(self.needed))
     }
 
     /// Lowers the number of needed buffers by `fewer`.
@@ -138,8 +170,8 @@ impl Receives {
     /// Posts buffers until so many are posted.
     fn fill(&mut self, target: usize) -> io::Result<()> {
         while self.queued < target {
-            if self.idle.is_empty() {
-                self.grow()?;
+            if self.slabs.free.is_empty() {
+                self.slabs.grow()?;
             }
             self.post_idle()?;
         }
@@ -148,28 +180,16 @@ impl Receives {
 
     /// Posts all idle buffers.
     pub(super) fn post_idle(&mut self) -> io::Result<()> {
-        while let Some(at) = self.idle.pop() {
-            let slab = &self.slabs[(at / CHUNK) as usize];
-            let part = slab.part(at % CHUNK, self.length);
+        while let Some(at) = self.slabs.free.pop() {
+            let part = self.slabs.part(at, self.slabs.length);
             // SAFETY: the memory is registered, not accessed until the receive completes, and freed
             // after the queue.
             if let Err(error) = unsafe { self.srq.post(self.kind | u64::from(at), part) } {
-                self.idle.push(at);
+                self.slabs.free.push(at);
                 return Err(error);
             }
             self.queued += 1;
         }
-        Ok(())
-    }
-
-    #[cold]
-    fn grow(&mut self) -> io::Result<()> {
-        let first = u32::try_from(self.slabs.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK);
-        if first.saturating_add(CHUNK) > self.max {
-            return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
-        }
-        self.slabs.push(Slab::new(&self.pd, self.length, CHUNK)?);
-        self.idle.extend((first..first + CHUNK).rev());
         Ok(())
     }
 
@@ -178,8 +198,7 @@ impl Receives {
     #[inline]
     pub(super) fn received(&mut self, wr_id: u64) -> Option<u32> {
         let at = u32::try_from(wr_id & !self.kind).ok()?;
-        self.slabs.get((at / CHUNK) as usize)?;
-        self.queued = self.queued.saturating_sub(1);
+        self.slabs.has(at).then(|| self.forget_one())?;
         Some(at)
     }
 
@@ -194,61 +213,53 @@ impl Receives {
     /// The buffer has completed, and isn't given back during `'a`.
     #[inline]
     pub(super) unsafe fn bytes<'a>(&self, at: u32, length: usize) -> &'a [u8] {
-        let slab = &self.slabs[(at / CHUNK) as usize];
-        let length = length.min(self.length);
+        let length = length.min(self.slabs.length);
         // SAFETY: the buffer has this many bytes. The device doesn't write them until the buffer is
         // posted again, which the caller prevents.
-        unsafe { std::slice::from_raw_parts(slab.start(at % CHUNK), length) }
+        unsafe { std::slice::from_raw_parts(self.slabs.start(at), length) }
     }
 
     /// A buffer may be used again.
     #[inline]
     pub(super) fn give_back(&mut self, at: u32) {
-        self.idle.push(at);
+        self.slabs.free.push(at);
     }
 
     /// Whether there are enough idle buffers to make posting worthwhile.
     #[inline]
     pub(super) fn is_posting_due(&self) -> bool {
-        self.idle.len() >= 8
+        self.slabs.free.len() >= 8
     }
 }
 
 /// Buffers for messages that are too long to be carried inline in a work request. They are
 /// allocated when they are first needed.
-pub(super) struct SendBuffers {
-    slabs: Vec<Slab>,
-    pd: Arc<Pd>,
-    length: usize,
-    free: Vec<u32>,
-    /// Most buffers that are allocated.
-    max: u32,
-}
+pub(super) struct SendBuffers(Slabs);
 
 impl SendBuffers {
     pub(super) fn new(pd: Arc<Pd>, length: usize, max: u32) -> Self {
-        SendBuffers { slabs: Vec::new(), pd, length, free: Vec::new(), max }
+        SendBuffers(Slabs::new(pd, length, max))
     }
 
     /// Copies a message into a free buffer. Returns its number and the part to send; `None` if no
     /// buffer is free, and there can't be more.
     pub(super) fn fill(&mut self, header: &[u8], payload: &[u8]) -> Option<(u32, sys::ibv_sge)> {
         let length = header.len() + payload.len();
-        if length > self.length {
+        let slabs = &mut self.0;
+        if length > slabs.length {
             return None;
         }
-        if self.free.is_empty() {
-            self.grow().ok()?;
+        if slabs.free.is_empty() {
+            slabs.grow().ok()?;
         }
-        let at = self.free.pop()?;
-        let slab = &self.slabs[(at / CHUNK) as usize];
-        let start = slab.start(at % CHUNK);
+        let at = slabs.free.pop()?;
+        let start = slabs.start(at);
         // SAFETY: the buffer has room for header and payload, and nothing else uses it.
         unsafe {
             start.copy_from_nonoverlapping(header.as_ptr(), header.len());
             start.add(header.len()).copy_from_nonoverlapping(payload.as_ptr(), payload.len());
         }
-        Some((at, slab.part(at % CHUNK, length)))
+        Some((at, slabs.part(at, length)))
     }
 
     /// Makes sure that there are buffers at all.
@@ -256,23 +267,11 @@ impl SendBuffers {
     /// # Errors
     /// There is no memory for them.
     pub(super) fn keep_some(&mut self) -> io::Result<()> {
-        if self.slabs.is_empty() { self.grow() } else { Ok(()) }
-    }
-
-    /// Allocates more buffers, if there aren't as many as there may be.
-    #[cold]
-    fn grow(&mut self) -> io::Result<()> {
-        let first = u32::try_from(self.slabs.len()).unwrap_or(u32::MAX).saturating_mul(CHUNK);
-        let count = CHUNK.min(self.max.saturating_sub(first));
-        if count > 0 {
-            self.slabs.push(Slab::new(&self.pd, self.length, count)?);
-            self.free.extend((first..first + count).rev());
-        }
-        Ok(())
+        if self.0.slabs.is_empty() { self.0.grow() } else { Ok(()) }
     }
 
     /// A buffer may be used again.
     pub(super) fn give_back(&mut self, at: u32) {
-        self.free.push(at);
+        self.0.free.push(at);
     }
 }

@@ -1,9 +1,10 @@
 //! A peer and its state.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{Address, DownReason, PeerId, ReadError};
+use tagmatch_device::{Address, DownReason, Event, OrBug, PeerId, ReadError};
 
 use super::address::VerbsAddress;
 use super::link::{Link, Outbox};
@@ -40,28 +41,117 @@ pub(super) enum PeerState {
     Oneself,
 }
 
-impl PeerState {
+/// The peers of a device, by their numbers.
+#[derive(Default)]
+pub(super) struct Peers(Vec<Peer>);
+
+impl Peers {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a peer. Numbers between are those of peers of other devices.
+    pub(super) fn add(&mut self, peer: Peer) {
+        while self.0.len() <= peer.id.index() {
+            let id = PeerId::first(self.0.len());
+            self.0.push(Peer { id, address: None, state: PeerState::Down, lost: 0 });
+        }
+        let index = peer.id.index();
+        self.0[index] = peer;
+    }
+
+    #[inline]
+    pub(super) fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.0.get(peer.index())
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.at_mut(peer.index())
+    }
+
+    /// The peer of a work request, which names its index.
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut Peer> {
+        self.0.get_mut(index)
+    }
+
+    /// A peer that this device has numbered. If there is none, that is a bug, which is reported as
+    /// the end of the peer.
+    pub(super) fn numbered(
+        &mut self,
+        peer: PeerId,
+        events: &mut VecDeque<Event<'static>>,
+    ) -> Option<&mut Peer> {
+        let known = self.get_mut(peer).or_bug("the device has numbered the peer");
+        known
+            .map_err(|bug| {
+                events.push_back(Event::PeerDown { peer, reason: DownReason::Bug(bug) });
+            })
+            .ok()
+    }
+
+    #[inline]
+    pub(super) fn state_mut(&mut self, peer: PeerId) -> Option<&mut PeerState> {
+        self.get_mut(peer).map(|known| &mut known.state)
+    }
+
     /// The connection that is being set up, if one is.
-    pub(super) fn connecting(&self) -> Option<&Connecting> {
-        match self {
+    pub(super) fn connecting(&self, peer: PeerId) -> Option<&Connecting> {
+        match &self.get(peer)?.state {
             PeerState::Connecting(connecting) => Some(connecting),
             _ => None,
         }
     }
 
-    /// Changes [`PeerState::connecting`].
-    pub(super) fn connecting_mut(&mut self) -> Option<&mut Connecting> {
-        match self {
+    /// Changes [`Peers::connecting`].
+    pub(super) fn connecting_mut(&mut self, peer: PeerId) -> Option<&mut Connecting> {
+        match self.state_mut(peer)? {
             PeerState::Connecting(connecting) => Some(connecting),
             _ => None,
         }
     }
 
     /// Moves a peer from connecting to down, and returns its connection.
-    pub(super) fn take_connecting(&mut self) -> Option<Connecting> {
-        self.connecting()?;
-        match std::mem::replace(self, PeerState::Down) {
+    pub(super) fn take_connecting(&mut self, peer: PeerId) -> Option<Connecting> {
+        self.connecting(peer)?;
+        match std::mem::replace(self.state_mut(peer)?, PeerState::Down) {
             PeerState::Connecting(connecting) => Some(*connecting),
+            _ => None,
+        }
+    }
+
+    /// The connection to a peer that is up.
+    #[inline]
+    pub(super) fn up(&mut self, peer: PeerId) -> Option<&mut Link> {
+        match self.state_mut(peer)? {
+            PeerState::Up(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// The connection to a peer that is ending.
+    pub(super) fn ending(&mut self, peer: PeerId) -> Option<&mut Ending> {
+        match self.state_mut(peer)? {
+            PeerState::Ending(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
+    /// The connection to a peer, if it is up or ending.
+    pub(super) fn link(&self, peer: PeerId) -> Option<&Link> {
+        match &self.get(peer)?.state {
+            PeerState::Up(link) => Some(link),
+            PeerState::Ending(ending) => Some(&ending.link),
+            _ => None,
+        }
+    }
+
+    /// Changes [`Peers::link`].
+    pub(super) fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
+        match self.state_mut(peer)? {
+            PeerState::Up(link) => Some(link),
+            PeerState::Ending(ending) => Some(&mut ending.link),
             _ => None,
         }
     }
@@ -113,12 +203,12 @@ impl Ending {
     /// Moves the queue pair to the error state, so that its requests complete as flushed. Then
     /// posts a last request: earlier unsignalled requests produce no completion of their own, so
     /// the completion of this one shows that all are done.
-    pub(super) fn flush(&mut self, peer: PeerId, outbox: &mut Outbox) {
+    pub(super) fn flush(&mut self, outbox: &mut Outbox) {
         self.awaits_landings = false;
         if !self.has_failed {
             self.has_failed = true;
             self.link.fail();
-            self.is_drained = self.link.probe(peer, outbox).is_err();
+            self.is_drained = self.link.probe(outbox).is_err();
         }
     }
 

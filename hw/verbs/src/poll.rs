@@ -48,18 +48,17 @@ impl Verbs {
         peer: PeerId,
         message: Outgoing<'_>,
     ) -> Result<(), Refused> {
-        let Some(peer_record) = self.peers.get_mut(peer.index()) else { return Err(Refused::Down) };
-        let link = match &mut peer_record.state {
-            PeerState::Up(link) => link,
-            PeerState::Connecting(_) => return Err(Refused::NotUp),
-            PeerState::Oneself => return self.send_oneself(message),
-            PeerState::Ending(_) | PeerState::Down => return Err(Refused::Down),
+        let link = match self.peers.state_mut(peer) {
+            Some(PeerState::Up(link)) => link,
+            Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
+            Some(PeerState::Oneself) => return self.send_oneself(message),
+            Some(PeerState::Ending(_) | PeerState::Down) | None => return Err(Refused::Down),
         };
         let room = link.message_max.saturating_sub(message.header.len());
         if message.header.len() > Outgoing::HEADER_MAX || message.payload.len() > room {
             return Err(Refused::TooLong);
         }
-        let sent = link.send(peer, message, &mut self.receives, &mut self.outbox)?;
+        let sent = link.send(message, &mut self.receives, &mut self.outbox)?;
         sent.map_err(|error| {
             self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             Refused::Down
@@ -172,7 +171,7 @@ impl Verbs {
                 self.receive_failed(peer, wc.status);
                 return Outcome::Internal;
             }
-            if let PeerState::Connecting(_) = &self.peers[peer.index()].state {
+            if self.peers.connecting(peer).is_some() {
                 // The peer has sent on its queue pair, so its queue pair also receives.
                 self.bring_up(peer);
                 return Outcome::Again;
@@ -269,14 +268,14 @@ impl Verbs {
     }
 
     /// Whether the connection has two queue pairs. Its signals are messages then.
-    fn has_two_pairs(&self, peer: PeerId) -> bool {
-        self.link(peer).is_some_and(|link| link.receive_qp.is_some())
+    pub(super) fn has_two_pairs(&self, peer: PeerId) -> bool {
+        self.peers.link(peer).is_some_and(|link| link.receive_qp.is_some())
     }
 
     /// Handles a FIN that the peer's NIC has sent.
     fn on_fin(&mut self, peer: PeerId, wc: &sys::ibv_wc) -> Outcome {
         let Some(at) = self.fins.received(wc.wr_id) else { return Outcome::Internal };
-        if self.link(peer).is_none_or(|link| link.fins == 0) {
+        if self.peers.link(peer).is_none_or(|link| link.fins == 0) {
             self.fins.give_back(at);
             self.end_for_violation(peer, "a FIN without a rendezvous");
             return Outcome::Internal;
@@ -303,11 +302,11 @@ impl Verbs {
     /// Returns `false` if the message must not be delivered.
     #[inline]
     fn count_message(&mut self, peer: PeerId) -> bool {
-        let link = match &mut self.peers[peer.index()].state {
-            PeerState::Up(link) => link,
+        let link = match self.peers.state_mut(peer) {
+            Some(PeerState::Up(link)) => link,
             // Messages that were sent before the connection ended are still delivered, unless the
             // peer broke a rule or this side disconnected.
-            PeerState::Ending(ending) => {
+            Some(PeerState::Ending(ending)) => {
                 self.receives.spare(usize::from(ending.link.grant.take().is_ok()));
                 return ending.delivers_messages;
             }
@@ -328,7 +327,7 @@ impl Verbs {
     /// Announces up to `available` more messages to a peer if that is due; or, where there is no
     /// memory for their buffers, no more than keep the connection going.
     fn announce(&mut self, peer: PeerId, available: usize) {
-        let PeerState::Up(link) = &mut self.peers[peer.index()].state else { return };
+        let Some(link) = self.peers.up(peer) else { return };
         let before = link.grant;
         let Some(mut more) = link.grant.extend(available, self.config.window_max) else { return };
         let mut taken = self.receives.want(more as usize);
@@ -339,7 +338,7 @@ impl Verbs {
             taken = self.receives.need(more as usize);
         }
         let signal = Signal::Announce(more);
-        let sent = taken.and_then(|()| link.signal(peer, signal, &mut self.outbox));
+        let sent = taken.and_then(|()| link.signal(signal, &mut self.outbox));
         if let Err(error) = sent {
             self.lose_peer(peer, failure::of_call("posting what a credit needs", &error));
         }
@@ -348,10 +347,10 @@ impl Verbs {
     /// Handles a signal from a peer's device.
     fn on_signal(&mut self, peer: PeerId, code: u32) {
         let signal = Signal::parse(code);
-        let link = match &mut self.peers[peer.index()].state {
-            PeerState::Up(link) => link,
+        let link = match self.peers.state_mut(peer) {
+            Some(PeerState::Up(link)) => link,
             // Both sides leave: the peer won't acknowledge our leave signal any more.
-            PeerState::Ending(_) if signal == Some(Signal::Leave) => {
+            Some(PeerState::Ending(_)) if signal == Some(Signal::Leave) => {
                 return self.stop_waiting_for(peer, None);
             }
             _ => return,
@@ -383,14 +382,14 @@ impl Verbs {
         }
         let index = usize::try_from(completion.wr_id >> 32).unwrap_or(usize::MAX);
         let number = u32::try_from(completion.wr_id & u64::from(u32::MAX)).unwrap_or(0);
-        let peer_record = self.peers.get_mut(index).or_bug("a work request names a known peer");
-        let Ok(peer_record) = peer_record else { return };
-        let peer = peer_record.id;
-        let (link, is_up) = match &mut peer_record.state {
+        let known = self.peers.at_mut(index).or_bug("a work request names a known peer");
+        let Ok(known) = known else { return };
+        let peer = known.id;
+        let (link, is_up) = match &mut known.state {
             PeerState::Up(link) => (link.as_mut(), true),
             PeerState::Ending(ending) => {
                 if completion.status != sys::IBV_WC_SUCCESS {
-                    ending.flush(peer, &mut self.outbox);
+                    ending.flush(&mut self.outbox);
                     return ending.flushed(number);
                 }
                 (&mut ending.link, false)
@@ -408,7 +407,7 @@ impl Verbs {
             self.end(peer, reason, first_read);
         } else if is_up {
             link.has_received = true;
-            if let Err(error) = link.send_pending_signals(peer, &mut self.outbox) {
+            if let Err(error) = link.send_pending_signals(&mut self.outbox) {
                 return self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             }
             self.push_reads(peer);
@@ -463,8 +462,8 @@ impl Verbs {
         let silence_max = self.config.silence_max();
         for at in (0..self.up.len()).rev() {
             let peer = self.up[at];
-            let PeerState::Up(link) = &mut self.peers[peer.index()].state else { continue };
-            if let Err(error) = link.sweep(peer, now, silence_max, &mut self.outbox) {
+            let Some(link) = self.peers.up(peer) else { continue };
+            if let Err(error) = link.sweep(now, silence_max, &mut self.outbox) {
                 self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
             }
         }

@@ -122,21 +122,20 @@ impl Port {
         qp.modify(&mut attr, mask)
     }
 
-    /// Connects a queue pair with the peer's queue pair `remote_qp_num` (states RTR and RTS). `psn`
-    /// is our first packet sequence number.
+    /// Connects a queue pair with the peer's queue pair `remote_end.qp_num` (states RTR and RTS).
+    /// `psn` is our first packet sequence number.
     pub(super) fn connect(
         &self,
         qp: &Qp,
         to: &VerbsAddress,
         psn: u32,
-        remote_qp_num: u32,
         remote_end: &LinkEnd,
     ) -> io::Result<()> {
         let mut attr = sys::ibv_qp_attr::zeroed();
         attr.qp_state = sys::IBV_QPS_RTR;
         attr.ah_attr = self.path(to);
         attr.path_mtu = self.mtu.min(remote_end.mtu.into());
-        attr.dest_qp_num = remote_qp_num;
+        attr.dest_qp_num = remote_end.qp_num;
         attr.rq_psn = remote_end.psn;
         attr.max_dest_rd_atomic = self.reads_served;
         attr.min_rnr_timer = self.config.rnr_timer;

@@ -37,7 +37,7 @@ impl Verbs {
         if peer == PeerId::ONESELF {
             return self.read_oneself(remote, into, token);
         }
-        match self.peers.get(peer.index()).map(|peer_record| &peer_record.state) {
+        match self.peers.get(peer).map(|known| &known.state) {
             Some(PeerState::Up(_)) => {}
             Some(PeerState::Connecting(_)) => {
                 return Err((into, ReadError::Failed { errno: libc::ENOTCONN }));
@@ -66,7 +66,7 @@ impl Verbs {
         let read = Read { region, into, remote, token, requested: 0 };
         if length == 0 {
             self.events.push_back(read.end(Ok(())));
-        } else if let PeerState::Up(link) = &mut self.peers[peer.index()].state {
+        } else if let Some(link) = self.peers.up(peer) {
             link.reads.push_back(read);
             self.push_reads(peer);
         }
@@ -96,12 +96,8 @@ impl Verbs {
     /// Posts READ requests for a peer's reads, as far as there is room. If the completion queue has
     /// none, the peer goes to the `waiting_to_read` list.
     pub(super) fn push_reads(&mut self, peer: PeerId) {
-        let Some(PeerState::Up(link)) =
-            self.peers.get_mut(peer.index()).map(|peer_record| &mut peer_record.state)
-        else {
-            return;
-        };
-        if let Err(error) = post_reads(link, peer, self.port.read_max, &mut self.outbox) {
+        let Some(link) = self.peers.up(peer) else { return };
+        if let Err(error) = post_reads(link, self.port.read_max, &mut self.outbox) {
             self.lose_peer(peer, failure::of_call("ibv_post_send", &error));
         } else if link.has_reads_to_push() && !self.outbox.has_room() {
             self.waiting_to_read.push(peer);
@@ -109,7 +105,7 @@ impl Verbs {
     }
 }
 
-fn post_reads(link: &mut Link, peer: PeerId, read_max: u64, outbox: &mut Outbox) -> io::Result<()> {
+fn post_reads(link: &mut Link, read_max: u64, outbox: &mut Outbox) -> io::Result<()> {
     while link.reads_under_way < link.reads_max
         && link.room() > 0
         && outbox.has_room()
@@ -131,7 +127,7 @@ fn post_reads(link: &mut Link, peer: PeerId, read_max: u64, outbox: &mut Outbox)
         link.reads_posted += usize::from(is_last);
         // SAFETY: the read keeps its registered buffer, and stays in the queue until its last
         // request has completed or the queue pair is destroyed.
-        unsafe { link.post_read(peer, part, remote, is_last, outbox) }?;
+        unsafe { link.post_read(part, remote, is_last, outbox) }?;
     }
     Ok(())
 }

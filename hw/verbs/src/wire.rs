@@ -130,9 +130,9 @@ impl Datagram {
 
     /// Whether a datagram was sent by a worker of a job with this secret, or of one without.
     pub(super) fn is_proven(bytes: &[u8], secret: Option<&Secret>) -> bool {
-        let Some((said, code)) = bytes.split_at_checked(CODE) else { return false };
+        let Some((content, code)) = bytes.split_at_checked(CODE) else { return false };
         match secret {
-            Some(secret) => secret.is_code(PROTOCOL, said, code),
+            Some(secret) => secret.is_code(PROTOCOL, content, code),
             None => code == Proof::default(),
         }
     }

@@ -38,7 +38,7 @@ fn gid(context: *mut sys::ibv_context) -> (u8, sys::ibv_gid) {
         let mut entry = sys::ibv_gid_entry::zeroed();
         // SAFETY: the context is open.
         unsafe {
-            let answer = sys::ibv_query_gid_ex(verbs, context, 1, row, &raw mut entry, 0);
+            let answer = sys::ibv_query_gid_ex(verbs, context, 1, row, &raw mut entry);
             let is_v4 = entry.gid.raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
             if answer == 0 && entry.gid_type == sys::IBV_GID_TYPE_ROCE_V2 && is_v4 {
                 return (row as u8, entry.gid);

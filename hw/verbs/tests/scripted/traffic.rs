@@ -68,16 +68,18 @@ pub(super) unsafe extern "C" fn post_send(
                 let header = world.header(qp, wr.wr.ud.ah);
                 let bytes = [&header[..], &bytes].concat();
                 let number = wr.wr.ud.remote_qpn;
-                world.deliver(qp, number, &bytes, sys::IBV_WC_RECV, None);
+                let arrived = sys::ibv_wc { opcode: sys::IBV_WC_RECV, ..sys::ibv_wc::zeroed() };
+                world.deliver(qp, number, &bytes, arrived);
             } else if !is_failed && wr.opcode != sys::IBV_WR_RDMA_WRITE {
-                let with_immediate = [sys::IBV_WR_SEND_WITH_IMM, sys::IBV_WR_RDMA_WRITE_WITH_IMM];
-                let immediate = with_immediate.contains(&wr.opcode).then_some(wr.imm_data);
-                let opcode = match wr.opcode {
-                    sys::IBV_WR_RDMA_WRITE_WITH_IMM => sys::IBV_WC_RECV_RDMA_WITH_IMM,
-                    _ => sys::IBV_WC_RECV,
-                };
+                let mut arrived = sys::ibv_wc { opcode: sys::IBV_WC_RECV, ..sys::ibv_wc::zeroed() };
+                if wr.opcode == sys::IBV_WR_RDMA_WRITE_WITH_IMM {
+                    arrived.opcode = sys::IBV_WC_RECV_RDMA_WITH_IMM;
+                }
+                if wr.opcode != sys::IBV_WR_SEND {
+                    (arrived.imm_data, arrived.wc_flags) = (wr.imm_data, sys::IBV_WC_WITH_IMM);
+                }
                 let to = world.qps[&qp.qp_num].dest;
-                world.deliver(qp, to, &bytes, opcode, immediate);
+                world.deliver(qp, to, &bytes, arrived);
             }
             if is_failed || wr.send_flags & sys::IBV_SEND_SIGNALED != 0 {
                 let mut completion = sys::ibv_wc::zeroed();
@@ -112,15 +114,9 @@ impl World {
         header
     }
 
-    /// Puts a message into a buffer of the queue pair with this number.
-    fn deliver(
-        &mut self,
-        from: &sys::ibv_qp,
-        to: u32,
-        bytes: &[u8],
-        opcode: sys::ibv_wc_opcode,
-        immediate: Option<u32>,
-    ) {
+    /// Puts a message into a buffer of the queue pair with this number. The completion holds the
+    /// operation and the immediate so far.
+    fn deliver(&mut self, from: &sys::ibv_qp, to: u32, bytes: &[u8], completion: sys::ibv_wc) {
         let slid = self.card_of(from.context).port.lid;
         let Some(Qp { raw, receives, .. }) = self.qps.get_mut(&to) else { return };
         // SAFETY: the queue pair leaves the map when it is destroyed.
@@ -131,14 +127,8 @@ impl World {
         let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
         // SAFETY: the buffer is posted, so it is ours until its completion is taken.
         unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        let mut completion = sys::ibv_wc::zeroed();
-        (completion.wr_id, completion.opcode) = (wr_id, opcode);
-        (completion.qp_num, completion.src_qp) = (to.qp_num, from.qp_num);
-        (completion.byte_len, completion.slid) = (bytes.len() as u32, slid);
-        if let Some(immediate) = immediate {
-            completion.imm_data = immediate;
-            completion.wc_flags = sys::IBV_WC_WITH_IMM;
-        }
+        let (qp_num, src_qp, byte_len) = (to.qp_num, from.qp_num, bytes.len() as u32);
+        let completion = sys::ibv_wc { wr_id, qp_num, src_qp, byte_len, slid, ..completion };
         self.completions.get_mut(&to.recv_cq).unwrap().push_back(completion);
     }
 }
