@@ -61,11 +61,11 @@ pub(super) enum Data {
     Sender,
 }
 
-/// What a message says of itself.
+/// What a message says of itself beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Carried {
-    /// The number of the sender.
-    pub(super) number: u32,
+pub(super) struct Label {
+    /// The number by which the receiver knows the sender.
+    pub(super) number: u64,
     /// The application's tag.
     pub(super) tag: u64,
     pub(super) has_trailer: bool,
@@ -80,6 +80,14 @@ pub(super) struct Carried {
 pub(super) struct Wire {
     pub(super) tag: u64,
     pub(super) data: u64,
+}
+
+/// The tags on the wire that a receive matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TagBits {
+    pub(super) tag: u64,
+    /// Bits that are not compared.
+    pub(super) ignored: u64,
 }
 
 impl Carrier {
@@ -158,18 +166,12 @@ impl Carrier {
         if tag & self.source != 0 { Err(IN_FIELD) } else { Ok(()) }
     }
 
-    /// Tag and data of a message that can be carried. `number` is the number that the receiver gave
-    /// this worker.
+    /// Tag and data of a message that can be carried.
     #[inline]
-    pub(super) fn send(
-        &self,
-        tag: u64,
-        immediate: Option<u32>,
-        number: u64,
-        length: u32,
-        has_trailer: bool,
-    ) -> Wire {
+    pub(super) fn send(&self, label: &Label) -> Wire {
+        let Label { number, tag, has_trailer, immediate, length } = *label;
         let packed = self.pack(tag);
+        let length = length.unwrap_or(0);
         let value = u64::from(immediate.unwrap_or(0));
         if self.data == Data::Sender {
             let flag = if immediate.is_some() { IMMEDIATE_IN_DATA } else { 0 };
@@ -198,7 +200,7 @@ impl Carrier {
         tag: u64,
         mask: u64,
         sender: Option<u64>,
-    ) -> Result<(u64, u64), Unfit> {
+    ) -> Result<TagBits, Unfit> {
         let tag = tag & mask;
         if tag & !self.used != 0 {
             return Err(OUTSIDE);
@@ -215,27 +217,27 @@ impl Carrier {
             Some(number) if self.data != Data::Sender => (number << self.own_bits, 0),
             _ => (0, numbers),
         };
-        Ok((self.pack(tag) | number, ignored | any | flags))
+        Ok(TagBits { tag: self.pack(tag) | number, ignored: ignored | any | flags })
     }
 
     /// What a message of a peer says of itself.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "takes words apart")]
-    pub(super) fn read(&self, wire: Wire) -> Carried {
+    pub(super) fn read(&self, wire: Wire) -> Label {
         let tag = self.unpack(wire.tag);
         let high = (wire.data >> 32) as u32;
         let low = wire.data as u32;
         if self.data == Data::Sender {
             let has_immediate = u64::from(high) & IMMEDIATE_IN_DATA != 0;
-            return Carried {
-                number: high & NUMBER_IN_DATA as u32,
+            return Label {
+                number: u64::from(high) & NUMBER_IN_DATA,
                 tag,
                 has_trailer: false,
                 immediate: has_immediate.then_some(low),
                 length: None,
             };
         }
-        let number = (wire.tag >> self.own_bits) as u32 & ((1 << self.number_bits) - 1);
+        let number = wire.tag >> self.own_bits & ((1 << self.number_bits) - 1);
         let has_trailer = wire.tag & self.trailer() != 0;
         let has_immediate = wire.tag & self.immediate() != 0;
         let (immediate, length) = match self.data {
@@ -244,7 +246,7 @@ impl Carrier {
             _ => (Some(low), None),
         };
         let immediate = immediate.filter(|_| has_immediate);
-        Carried { number, tag, has_trailer, immediate, length }
+        Label { number, tag, has_trailer, immediate, length }
     }
 
     /// Whether a message with this tag has immediate data, in its CQ data or in its trailer.
@@ -261,16 +263,15 @@ impl Carrier {
     }
 
     /// Tag and ignored bits with which any control packet is received.
-    pub(super) fn any_control(&self) -> (u64, u64) {
-        (self.control(), (self.control() - 1) & !self.trailer())
+    pub(super) fn any_control(&self) -> TagBits {
+        TagBits { tag: self.control(), ignored: (self.control() - 1) & !self.trailer() }
     }
 
     /// The number of the sender of a control packet.
-    #[expect(clippy::cast_possible_truncation, reason = "no more than NUMBER_BITS_MAX bits")]
-    pub(super) fn control_number(&self, wire: Wire) -> u32 {
+    pub(super) fn control_number(&self, wire: Wire) -> u64 {
         match self.data {
-            Data::Sender => (wire.data >> 32 & NUMBER_IN_DATA) as u32,
-            _ => (wire.tag >> self.own_bits) as u32 & ((1 << self.number_bits) - 1),
+            Data::Sender => wire.data >> 32 & NUMBER_IN_DATA,
+            _ => wire.tag >> self.own_bits & ((1 << self.number_bits) - 1),
         }
     }
 
@@ -331,16 +332,16 @@ mod tests {
         for (tag_bits, data) in [(63, Data::Both), (60, Data::One), (48, Data::Sender)] {
             let carrier = carrier(tag_bits, data);
             let any = carrier.pattern(0, 0, None).unwrap();
-            let (control, ignored) = carrier.any_control();
-            let matches = |wire: u64, (tag, ignored): (u64, u64)| (wire ^ tag) & !ignored == 0;
+            let control = carrier.any_control();
+            let matches = |wire: u64, bits: TagBits| (wire ^ bits.tag) & !bits.ignored == 0;
             for number in [0, 5, carrier.number_max()] {
                 let packet = carrier.control_wire(number);
-                assert!(matches(packet.tag, (control, ignored)) && !matches(packet.tag, any));
-                assert_eq!(u64::from(carrier.control_number(packet)), number);
+                assert!(matches(packet.tag, control) && !matches(packet.tag, any));
+                assert_eq!(carrier.control_number(packet), number);
             }
             for receive in [0, 1, 1 << 20, u32::MAX] {
                 let piece = carrier.piece_tag(receive);
-                assert!(!matches(piece, (control, ignored)) && !matches(piece, any));
+                assert!(!matches(piece, control) && !matches(piece, any));
                 // The lowest bits are the slot's, which other receives have had.
                 let other = carrier.piece_tag(receive ^ 1 << 20);
                 assert_ne!(piece, other);
@@ -371,22 +372,24 @@ mod tests {
             let tag = tag & !SOURCE;
             let wanted = if close { tag } else { wanted & !SOURCE };
             let named = if close { named.map(|_| from) } else { named };
-            let wire = carrier.send(tag, immediate, from, length, has_trailer);
+            let label =
+                Label { number: from, tag, has_trailer, immediate, length: Some(length) };
+            let wire = carrier.send(&label);
             let read = carrier.read(wire);
-            prop_assert_eq!((u64::from(read.number), read.tag), (from, tag));
+            prop_assert_eq!((read.number, read.tag), (from, tag));
             match data {
                 Data::Both => prop_assert_eq!(
-                    read, Carried { immediate, length: Some(length), has_trailer, ..read }),
+                    read, Label { immediate, length: Some(length), has_trailer, ..read }),
                 Data::One if has_trailer => prop_assert_eq!(
-                    read, Carried { immediate: None, length: Some(length), has_trailer, ..read }),
+                    read, Label { immediate: None, length: Some(length), has_trailer, ..read }),
                 _ => prop_assert_eq!(
-                    read, Carried { immediate, length: None, has_trailer: false, ..read }),
+                    read, Label { immediate, length: None, has_trailer: false, ..read }),
             }
-            let (bits, ignored) = carrier.pattern(wanted, mask, named).unwrap();
+            let bits = carrier.pattern(wanted, mask, named).unwrap();
             // A provider whose receives name their sender compares that itself.
             let is_named = data == Data::Sender || named.is_none_or(|named| named == from);
             let expected = (tag ^ wanted) & mask == 0 && is_named;
-            prop_assert_eq!((wire.tag ^ bits) & !ignored == 0, expected);
+            prop_assert_eq!((wire.tag ^ bits.tag) & !bits.ignored == 0, expected);
         }
 
         #[test]
@@ -394,7 +397,7 @@ mod tests {
             let which = [Data::Both, Data::One, Data::Sender][kind];
             let carrier = carrier([64, 60, 48][kind], which);
             let read = carrier.read(Wire { tag, data });
-            prop_assert!(u64::from(read.number) <= carrier.number_max());
+            prop_assert!(read.number <= carrier.number_max());
             prop_assert_eq!(read.tag & SOURCE, 0);
         }
     }

@@ -11,6 +11,7 @@
 
 use tagmatch_device::bytes::array_at;
 
+use super::endpoint::Lane;
 use super::rma::Target;
 
 /// The number of no send: its sender waits for nothing.
@@ -103,8 +104,8 @@ pub(super) enum Packet {
     /// Nothing, but where it was sent: `tcp` gives a message that waits to a receive of any
     /// endpoint of its process.
     Mark {
-        /// Among packets, and not among messages.
-        is_side: bool,
+        /// Among what it was sent.
+        lane: Lane,
     },
 }
 
@@ -123,7 +124,7 @@ impl Packet {
                 ([WRITE_TO, send, receive, end], [key, address])
             }
             Packet::Written { receive } => ([WRITTEN, 0, receive, 0], [0; 2]),
-            Packet::Mark { is_side } => ([MARK, is_side.into(), 0, 0], [0; 2]),
+            Packet::Mark { lane } => ([MARK, u32::from(lane == Lane::Packets), 0, 0], [0; 2]),
         };
         let mut out = [0; PACKET];
         for (word, place) in words.iter().zip(out.chunks_exact_mut(4)) {
@@ -150,7 +151,10 @@ impl Packet {
                 Some(Packet::WriteTo { send: word(4), receive: word(8), end: word(12), target })
             }
             WRITTEN => Some(Packet::Written { receive: word(8) }),
-            MARK => Some(Packet::Mark { is_side: word(4) == 1 }),
+            MARK => {
+                let lane = if word(4) == 1 { Lane::Packets } else { Lane::Messages };
+                Some(Packet::Mark { lane })
+            }
             _ => None,
         }
     }
@@ -170,7 +174,7 @@ mod tests {
             for packet in [
                 Packet::WriteTo { send, receive, end: piece, target }, Packet::Written { receive },
                 Packet::Ack { send }, Packet::Go { send, receive, piece, end },
-                Packet::Mark { is_side: true }, Packet::Mark { is_side: false },
+                Packet::Mark { lane: Lane::Packets }, Packet::Mark { lane: Lane::Messages },
             ] {
                 prop_assert_eq!(Packet::parse(&packet.emit()), Some(packet));
             }

@@ -9,6 +9,7 @@ use std::ptr;
 use tagmatch_device::DeviceError;
 use tagmatch_ofi_sys as sys;
 
+use super::carrier::{TagBits, Wire};
 use super::objects::{FabricObjects, NAME_MAX, Opening, call};
 
 /// Completions that are read at a time.
@@ -39,6 +40,50 @@ impl Context {
     pub(super) fn place(&self) -> *mut c_void {
         self.memory.get().cast()
     }
+}
+
+/// Which endpoint something goes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// That for messages.
+    #[default]
+    Messages,
+    /// That for this device's own packets, where they have one.
+    Packets,
+}
+
+/// Where something goes, or comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Route {
+    pub(super) address: sys::fi_addr_t,
+    pub(super) lane: Lane,
+}
+
+impl Route {
+    /// An address among messages.
+    pub(super) fn messages(address: sys::fi_addr_t) -> Self {
+        Route { address, lane: Lane::Messages }
+    }
+
+    /// An address among this device's own packets.
+    pub(super) fn packets(address: sys::fi_addr_t) -> Self {
+        Route { address, lane: Lane::Packets }
+    }
+}
+
+/// The memory of an operation. What is sent from is not written to.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    pub(super) start: *mut u8,
+    pub(super) length: usize,
+}
+
+/// What is sent.
+#[derive(Clone, Copy)]
+pub(super) struct WireMessage {
+    pub(super) to: Route,
+    pub(super) bytes: Span,
+    pub(super) wire: Wire,
 }
 
 /// Result of a call that begins an operation.
@@ -112,7 +157,7 @@ impl Endpoint {
     /// Opens everything.
     pub(super) fn open(
         libfabric: &'static sys::Libfabric,
-        opening: &Opening<'_>,
+        opening: &Opening,
     ) -> Result<Self, DeviceError> {
         Ok(Endpoint { objects: FabricObjects::open(libfabric, opening)? })
     }
@@ -137,10 +182,14 @@ impl Endpoint {
         !self.objects.eps[1].is_null()
     }
 
-    /// The endpoint for messages, or for this device's own packets.
+    /// The lanes that have an endpoint of their own.
+    pub(super) fn lanes(&self) -> &'static [Lane] {
+        if self.has_side() { &[Lane::Messages, Lane::Packets] } else { &[Lane::Messages] }
+    }
+
     #[inline]
-    fn lane(&self, is_side: bool) -> *mut sys::fid_ep {
-        if is_side && !self.objects.eps[1].is_null() {
+    fn of_lane(&self, lane: Lane) -> *mut sys::fid_ep {
+        if lane == Lane::Packets && self.has_side() {
             self.objects.eps[1]
         } else {
             self.objects.eps[0]
@@ -196,23 +245,19 @@ impl Endpoint {
     /// Begins a send. The bytes and the context stay until it has ended.
     ///
     /// # Safety
-    /// `length` bytes at `start` stay as they are until the operation has ended or the endpoint is
-    /// gone; so does the context, which no other operation has.
+    /// The bytes can be read, and stay as they are, until the operation has ended or the endpoint
+    /// is gone; the context stays as long, and no other operation has it.
     #[inline]
-    pub(super) unsafe fn send(
-        &self,
-        (to, is_side): (sys::fi_addr_t, bool),
-        (start, length): (*const u8, usize),
-        (tag, data): (u64, u64),
-        context: &Context,
-    ) -> Begun {
+    pub(super) unsafe fn send(&self, message: WireMessage, context: &Context) -> Begun {
+        let WireMessage { to: Route { address, lane }, bytes, wire: Wire { tag, data } } = message;
         let context = context.place();
-        let ep = self.lane(is_side);
+        let ep = self.of_lane(lane);
+        let (start, none) = (bytes.start.cast_const().cast(), ptr::null_mut());
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
                 &raw const self.objects.tagged,
-                senddata(ep, start.cast(), length, ptr::null_mut(), data, to, tag, context)
+                senddata(ep, start, bytes.length, none, data, address, tag, context)
             )
         })
     }
@@ -225,14 +270,13 @@ impl Endpoint {
     pub(super) unsafe fn send_until(
         &self,
         level: u64,
-        to: sys::fi_addr_t,
-        (start, length): (*const u8, usize),
-        (tag, data): (u64, u64),
+        sent: WireMessage,
         context: &Context,
     ) -> Begun {
-        let iov = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: length };
+        let iov = libc::iovec { iov_base: sent.bytes.start.cast(), iov_len: sent.bytes.length };
+        let Wire { tag, data } = sent.wire;
         let mut message = sys::fi_msg_tagged::zeroed();
-        (message.addr, message.tag, message.data) = (to, tag, data);
+        (message.addr, message.tag, message.data) = (sent.to.address, tag, data);
         message.context = context.place();
         // SAFETY: an open endpoint, and by the caller. The context is no other operation's, so
         // nobody reads its list of buffers.
@@ -250,44 +294,41 @@ impl Endpoint {
     /// Sends a copy of the bytes, of which there are no more than the provider's `inject_size`. No
     /// completion follows.
     #[inline]
-    pub(super) fn inject(
-        &self,
-        (to, is_side): (sys::fi_addr_t, bool),
-        bytes: &[u8],
-        (tag, data): (u64, u64),
-    ) -> Begun {
+    pub(super) fn inject(&self, to: Route, bytes: &[u8], Wire { tag, data }: Wire) -> Begun {
+        let Route { address, lane } = to;
         let start = bytes.as_ptr().cast();
-        let length = bytes.len();
-        let ep = self.lane(is_side);
+        let ep = self.of_lane(lane);
         // SAFETY: an open endpoint; the bytes live through the call, which copies them.
         begun(unsafe {
-            call!(&raw const self.objects.tagged, injectdata(ep, start, length, data, to, tag))
+            call!(
+                &raw const self.objects.tagged,
+                injectdata(ep, start, bytes.len(), data, address, tag)
+            )
         })
     }
 
     /// Posts a receive.
     ///
     /// # Safety
-    /// `length` bytes at `start` can be written until the operation has ended or the endpoint is
-    /// gone, and nobody reads them meanwhile; the context stays as long, and no other operation has
-    /// it.
+    /// The memory can be written until the operation has ended or the endpoint is gone, and nobody
+    /// reads it meanwhile; the context stays as long, and no other operation has it.
     #[inline]
     pub(super) unsafe fn receive(
         &self,
-        (from, is_side): (sys::fi_addr_t, bool),
-        (start, length): (*mut u8, usize),
-        (tag, ignored): (u64, u64),
+        from: Route,
+        memory: Span,
+        TagBits { tag, ignored }: TagBits,
         context: &Context,
     ) -> Begun {
+        let Route { address, lane } = from;
         let context = context.place();
-        let ep = self.lane(is_side);
-        let start = start.cast();
-        let none = ptr::null_mut();
+        let ep = self.of_lane(lane);
+        let (start, none) = (memory.start.cast(), ptr::null_mut());
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
                 &raw const self.objects.tagged,
-                recv(ep, start, length, none, from, tag, ignored, context)
+                recv(ep, start, memory.length, none, address, tag, ignored, context)
             )
         })
     }
@@ -301,7 +342,7 @@ impl Endpoint {
     pub(super) unsafe fn look(
         &self,
         from: sys::fi_addr_t,
-        (tag, ignored): (u64, u64),
+        TagBits { tag, ignored }: TagBits,
         claims: bool,
         context: &Context,
     ) -> Begun {
@@ -326,11 +367,11 @@ impl Endpoint {
     pub(super) unsafe fn receive_claimed(
         &self,
         from: sys::fi_addr_t,
-        (start, length): (*mut u8, usize),
+        memory: Span,
         tag: u64,
         context: &Context,
     ) -> Begun {
-        let iov = libc::iovec { iov_base: start.cast(), iov_len: length };
+        let iov = libc::iovec { iov_base: memory.start.cast(), iov_len: memory.length };
         let mut message = sys::fi_msg_tagged::zeroed();
         (message.addr, message.tag) = (from, tag);
         message.context = context.place();
@@ -347,12 +388,12 @@ impl Endpoint {
 
     /// Asks that an operation be cancelled. A completion tells whether it was; the call's own
     /// answer means something else in each provider.
-    pub(super) fn cancel(&self, is_side: bool, context: &Context) {
-        let lane = self.lane(is_side);
+    pub(super) fn cancel(&self, lane: Lane, context: &Context) {
+        let ep = self.of_lane(lane);
         // SAFETY: an open endpoint, and the context of an operation that libfabric has, or had.
         unsafe {
-            let ep = &raw mut (*lane).fid;
-            let _ = call!((*lane).ops, cancel(ep, context.place()));
+            let fid = &raw mut (*ep).fid;
+            let _ = call!((*ep).ops, cancel(fid, context.place()));
         }
     }
 

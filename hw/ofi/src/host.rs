@@ -7,6 +7,7 @@ use tagmatch_device::matching::MatchingEvent;
 use tagmatch_fabric::handshake::{Hello, Meeting, MeetingHost, Refusal, Sent};
 
 use super::OfiTransport;
+use super::endpoint::Lane;
 use super::link::OfiLink;
 use super::operations::{Kind, Operation};
 use super::provider::Way;
@@ -38,9 +39,10 @@ impl MeetingHost for OfiTransport {
             return Err(Refusal::Invalid);
         }
         let address = self.endpoint.insert(name).ok_or(Refusal::NoTransport)?;
-        let side = match self.endpoint.has_side() {
-            true => self.endpoint.insert(side).ok_or(Refusal::NoTransport)?,
-            false => address,
+        let side = if self.endpoint.has_side() {
+            self.endpoint.insert(side).ok_or(Refusal::NoTransport)?
+        } else {
+            address
         };
         if let Some(entry) = self.core.meeting.peers.find_mut(peer) {
             (entry.link.address, entry.link.side) = (Some(address), side);
@@ -66,13 +68,15 @@ impl MeetingHost for OfiTransport {
                 let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
                 entry.link.is_rising = true;
                 self.rising.push((Instant::now() + self.core.meeting.connect_timeout, peer));
-                entry.link.unmarked = [true, self.endpoint.has_side()];
+                let lanes = self.endpoint.lanes();
+                for lane in lanes {
+                    entry.link.marks(*lane).is_due = true;
+                }
                 let is_first = own < entry.address;
-                let has_marked = entry.link.has_marked;
-                let lanes = 1 + usize::from(self.endpoint.has_side());
-                for (lane, has_marked) in has_marked.into_iter().enumerate().take(lanes) {
-                    if is_first || has_marked {
-                        self.mark(peer, lane);
+                for lane in lanes {
+                    let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
+                    if is_first || entry.link.marks(*lane).has_arrived {
+                        self.mark(peer, *lane);
                     }
                 }
             }
@@ -93,7 +97,7 @@ impl MeetingHost for OfiTransport {
         let is_flushed =
             self.core.meeting.peers.find(peer).is_some_and(|e| e.sent == Sent::Flushed);
         if !is_flushed && !is_asked {
-            self.mark(peer, 0);
+            self.mark(peer, Lane::Messages);
         }
         is_flushed
     }

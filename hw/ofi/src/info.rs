@@ -8,7 +8,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::config::OfiConfig;
 use super::library::load;
-use super::provider::{open, survey};
+use super::provider::{MatchMode, open, survey};
 use super::telemetry::NicMatches;
 
 /// What libfabric offers on this machine, as seen from this process.
@@ -88,27 +88,23 @@ impl OfiInfo {
                 let mode = provider.mode.map_or(String::new(), |mode| format!(", {mode} matching"));
                 let what = format!("{} on {}{mode}", provider.name, provider.domain);
                 info.device = Finding::yes("ofi device", what);
-                info.wakeup = match provider.wakes {
-                    true => Finding::yes("ofi wakeup", "its descriptor tells of events"),
-                    false => {
-                        let reason =
-                            "the provider has no descriptor that falls silent; a timer has to do";
-                        Finding::no("ofi wakeup", reason, Some("fi_info -p 'tcp;ofi_rxm'"))
-                    }
+                let better = Some("fi_info -p 'tcp;ofi_rxm'");
+                info.wakeup = if provider.wakes {
+                    Finding::yes("ofi wakeup", "its descriptor tells of events")
+                } else {
+                    let reason =
+                        "the provider has no descriptor that falls silent; a timer has to do";
+                    Finding::no("ofi wakeup", reason, better)
                 };
-                info.probes = match (provider.finds, provider.takes) {
-                    (true, true) => Finding::yes("ofi probes", "messages are found and taken"),
-                    (true, false) => {
-                        let reason = "messages are found, but can't be taken";
-                        Finding::no("ofi probes", reason, Some("fi_info -p 'tcp;ofi_rxm'"))
-                    }
-                    _ => {
-                        let reason = "messages that wait are not found";
-                        Finding::no("ofi probes", reason, Some("fi_info -p 'tcp;ofi_rxm'"))
-                    }
+                info.probes = if provider.finds && provider.takes {
+                    Finding::yes("ofi probes", "messages are found and taken")
+                } else if provider.finds {
+                    Finding::no("ofi probes", "messages are found, but can't be taken", better)
+                } else {
+                    Finding::no("ofi probes", "messages that wait are not found", better)
                 };
-                if let Some(mode) = provider.mode.filter(|mode| *mode == "hybrid") {
-                    let reason = format!("{mode}: the NIC matches, software where it has no room");
+                if provider.mode == Some(MatchMode::Hybrid) {
+                    let reason = "hybrid: the NIC matches, software where it has no room";
                     info.tag_offload = Finding::yes("ofi tag offload", reason);
                 }
                 info.receives_max = Some(provider.receives_max);

@@ -2,7 +2,7 @@
 //! opened, and closed again.
 
 use std::collections::HashSet;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
@@ -12,6 +12,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::signals::Signals;
 use tagmatch_os::process::Pid;
 
+use super::provider::MatchMode;
 use super::rma::Registering;
 
 /// Room for the name of an endpoint. The longest that is known has 256 bytes (`lnx`).
@@ -41,11 +42,11 @@ pub(super) struct FabricObjects {
 }
 
 /// The arguments of [`Endpoint::open`](super::endpoint::Endpoint::open).
-pub(super) struct Opening<'a> {
+pub(super) struct Opening {
     /// An element of a list of libfabric's.
     pub(super) info: NonNull<sys::fi_info>,
     /// The mode of matching to ask of `cxi`, by `fi_control(3)` before there is an endpoint.
-    pub(super) cxi_mode: Option<&'a CStr>,
+    pub(super) cxi_mode: Option<MatchMode>,
     /// Whether this device's own packets need an endpoint of their own.
     pub(super) has_side: bool,
 }
@@ -70,7 +71,7 @@ impl FabricObjects {
     /// The signal handlers of this process stay as they are: `shm` has its own.
     pub(super) fn open(
         libfabric: &'static sys::Libfabric,
-        opening: &Opening<'_>,
+        opening: &Opening,
     ) -> Result<Self, DeviceError> {
         let signals = Signals::now();
         let opened = Self::open_objects(libfabric, opening);
@@ -80,7 +81,7 @@ impl FabricObjects {
 
     fn open_objects(
         libfabric: &'static sys::Libfabric,
-        opening: &Opening<'_>,
+        opening: &Opening,
     ) -> Result<Self, DeviceError> {
         let info = opening.info.as_ptr();
         let check = |call, answer: c_int| failed(libfabric, call, answer);
@@ -114,8 +115,8 @@ impl FabricObjects {
             if let Some(mode) = opening.cxi_mode {
                 let command = sys::FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE;
                 let fid = &raw mut (*domain).fid;
-                let answer =
-                    call!((*fid).ops, control(fid, command, mode.as_ptr().cast_mut().cast()));
+                let name = mode.name().as_ptr().cast_mut().cast();
+                let answer = call!((*fid).ops, control(fid, command, name));
                 check(MATCH_MODE, answer)?;
             }
             let mut attributes = sys::fi_av_attr::zeroed();

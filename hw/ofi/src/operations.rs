@@ -6,8 +6,8 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fabric::Canceller;
 use tagmatch_ofi_sys as sys;
 
-use super::carrier::Wire;
-use super::endpoint::Context;
+use super::carrier::TagBits;
+use super::endpoint::{Completion, Context, Lane};
 use super::rma::{Target, WritableRegion};
 
 /// Most bytes of memory of the device's own that are kept for later operations, for heads and for
@@ -57,8 +57,11 @@ pub struct Operation {
     /// of its bytes are sent.
     pub(super) own: Vec<u8>,
     pub(super) own_length: usize,
-    /// Tag and data of what is sent; tag and ignored bits of what is received.
-    pub(super) wire: Wire,
+    /// The application's tag of what is sent; tag and ignored bits on the wire of what is received.
+    pub(super) bits: TagBits,
+    /// Of a packet: where it goes or is received, and whether it is a mark.
+    pub(super) lane: Lane,
+    pub(super) is_mark: bool,
     pub(super) immediate: Option<u32>,
     pub(super) until: CompleteWhen,
     /// Control packets without which a send isn't complete.
@@ -80,8 +83,7 @@ pub struct Operation {
 pub struct WirePattern {
     /// The sender, if the provider compares it. `None`: its address isn't known yet.
     pub(super) from: Option<sys::fi_addr_t>,
-    pub(super) tag: u64,
-    pub(super) ignored: u64,
+    pub(super) bits: TagBits,
 }
 
 /// How far a long message has come.
@@ -112,6 +114,11 @@ impl Operation {
     pub(super) fn lends(&self) -> bool {
         let pieces = self.long.as_ref().is_some_and(|long| long.out > 0) && self.buffer.is_vec();
         self.is_begun && self.own.is_empty() || pieces
+    }
+
+    /// What has been received into memory of the device's own.
+    pub(super) fn head(&self, completion: &Completion) -> &[u8] {
+        &self.own[..completion.length.min(self.own.len())]
     }
 
     /// Whether it's a send that waits for a control packet of this peer.

@@ -23,8 +23,9 @@ use tagmatch_fabric::handshake::break_with;
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
+use super::carrier::{TagBits, Wire};
 use super::control::{Packet, Trailer};
-use super::endpoint::{Begun, Completion};
+use super::endpoint::{Begun, Completion, Lane, Route, Span, WireMessage};
 use super::operations::{Kind, Long, Operation};
 use super::provider::Provider;
 use super::rma::WRITE_MAX;
@@ -167,15 +168,15 @@ impl OfiTransport {
             return Begun::Failed(sys::FI_ECANCELED);
         };
         // A piece lies inside the buffer (`Long::take_next`, `deliver`), which is a vector.
-        let memory =
+        let start =
             if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
         let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
-        let any = (sys::FI_ADDR_UNSPEC, true);
-        let nothing_ignored = 0;
+        let any = Route::packets(sys::FI_ADDR_UNSPEC);
+        let memory = Span { start, length };
         // SAFETY: the piece keeps its own memory, and the operation that it is a part of keeps the
         // buffer, until libfabric has given both back or the endpoint is gone; nobody looks at
         // these bytes meanwhile. The table keeps the context.
-        unsafe { self.endpoint.receive(any, (memory, length), (tag, nothing_ignored), context) }
+        unsafe { self.endpoint.receive(any, memory, TagBits { tag, ignored: 0 }, context) }
     }
 
     /// A piece has come, or not.
@@ -275,17 +276,19 @@ impl OfiTransport {
         let other = long.other;
         let target = long.target;
         // A piece lies inside the buffer (`Long::take_next`, `OfiTransport::go_on`).
-        let bytes = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
+        let from = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
+        let bytes = Span { start: from.cast_mut(), length };
         let tag = self.carrier.piece_tag(other);
         let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
         if let Some(target) = target {
             // SAFETY: as in `post_piece`.
-            return unsafe {
-                self.endpoint.write(address, (bytes, length), target.at(start), context)
-            };
+            return unsafe { self.endpoint.write(address, bytes, target.at(start), context) };
         }
+        let to = Route::packets(address);
         // SAFETY: as in `post_piece`.
-        unsafe { self.endpoint.send((address, true), (bytes, length), (tag, 0), context) }
+        unsafe {
+            self.endpoint.send(WireMessage { to, bytes, wire: Wire { tag, data: 0 } }, context)
+        }
     }
 
     /// A piece has gone, or failed.
@@ -353,7 +356,7 @@ impl OfiTransport {
             let Some((piece, context)) = self.core.operations.with_context(key) else { continue };
             piece.canceller = Canceller::PeersEnd;
             if piece.is_begun {
-                self.endpoint.cancel(true, context);
+                self.endpoint.cancel(Lane::Packets, context);
             } else {
                 let parent = piece.parent;
                 self.unposted.retain(|waiting| *waiting != key);
@@ -402,7 +405,7 @@ mod tests {
             let go = |piece, end| Packet::Go { send: 1, receive: 2, piece, end };
             let end = length as u64;
             let beyond = beyond.saturating_add(end + 1);
-            let wrong = [go(0, end), go(5001, end), go(10, beyond), go(10, 8000), Packet::Mark { is_side: false }];
+            let wrong = [go(0, end), go(5001, end), go(10, beyond), go(10, 8000), Packet::Mark { lane: Lane::Messages }];
             let mut long = Long::to_be_sent(8000);
             for answer in wrong {
                 prop_assert!(!long.follow(answer, 5000, length) && long.is_over());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tagmatch_device::slab::Key;
 
 use super::OfiTransport;
-use super::carrier::Wire;
+use super::carrier::TagBits;
 use super::endpoint::{Begun, Completion};
 use super::operations::{Kind, Operation, WirePattern};
 
@@ -24,10 +24,9 @@ impl OfiTransport {
         let operation = Operation { kind: Kind::Look, ..Operation::default() };
         let key = self.core.operations.enter(operation).ok()?;
         let (operation, context) = self.core.operations.with_context(key)?;
-        let asked = (wire.tag, wire.ignored);
         // SAFETY: the table keeps the context until the look has ended, and if it has taken a
         // message, until that was received or the endpoint is gone.
-        match unsafe { self.endpoint.look(from, asked, takes, context) } {
+        match unsafe { self.endpoint.look(from, wire.bits, takes, context) } {
             Begun::Yes => operation.is_begun = true,
             Begun::Again | Begun::Failed(_) => {
                 self.core.operations.remove(key);
@@ -52,13 +51,13 @@ impl OfiTransport {
             return None;
         }
         if let Some(operation) = self.core.operations.at(key) {
-            operation.wire = Wire { tag: answer.tag, data: 0 };
+            operation.bits = TagBits { tag: answer.tag, ignored: 0 };
         }
         Some((key, answer))
     }
 
-    /// A look was answered.
-    pub(super) fn looked(&mut self, key: Key, completion: &Completion) {
+    /// A look has its answer.
+    pub(super) fn look_ended(&mut self, key: Key, completion: &Completion) {
         self.answer = Some((key, *completion));
     }
 }

@@ -5,7 +5,7 @@ use tagmatch_fabric::Canceller;
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::endpoint::Completion;
+use super::endpoint::{Completion, Lane};
 use super::operations::Kind;
 
 impl OfiTransport {
@@ -41,7 +41,7 @@ impl OfiTransport {
             Kind::PieceIn => self.piece_received(key, completion),
             Kind::ControlOut => self.packet_sent(key, completion),
             Kind::ControlIn => self.control_received(key, completion),
-            Kind::Look => self.looked(key, completion),
+            Kind::Look => self.look_ended(key, completion),
         }
     }
 
@@ -50,7 +50,7 @@ impl OfiTransport {
         let Some((operation, context)) = self.core.operations.with_context(key) else { return };
         operation.canceller = Canceller::PeersEnd;
         if operation.is_begun {
-            self.endpoint.cancel(false, context);
+            self.endpoint.cancel(Lane::Messages, context);
         } else if operation.long.is_none() {
             self.take_unposted(key);
             let index = key.index;

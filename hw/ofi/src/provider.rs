@@ -1,6 +1,7 @@
 //! The provider of a device: chosen, opened and tried.
 
 use std::ffi::CStr;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,8 +55,32 @@ pub(super) struct Provider {
     pub(super) wakes_late: bool,
     /// No other device of this process has it.
     pub(super) _sole: Option<Arc<Sole>>,
-    /// The mode of matching that it was asked for, if it has several.
-    pub(super) mode: Option<&'static str>,
+    /// How it matches, if it was asked to.
+    pub(super) mode: Option<MatchMode>,
+}
+
+/// A mode of matching of `cxi` that doesn't end the process where the NIC has no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MatchMode {
+    Software,
+    /// The NIC, and software where the NIC has no room.
+    Hybrid,
+}
+
+impl MatchMode {
+    /// As the provider spells it.
+    pub(super) fn name(self) -> &'static CStr {
+        match self {
+            MatchMode::Software => c"software",
+            MatchMode::Hybrid => c"hybrid",
+        }
+    }
+}
+
+impl fmt::Display for MatchMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name().to_string_lossy())
+    }
 }
 
 /// The right to the one endpoint of `shm` that a process may have: two of them end the process by a
@@ -268,7 +293,7 @@ fn open_cxi(
     libfabric: &'static sys::Libfabric,
     config: &OfiConfig,
     domain: &str,
-) -> Result<(Endpoint, &'static str, usize), DeviceError> {
+) -> Result<(Endpoint, MatchMode, usize), DeviceError> {
     // A level that is asked for becomes that of every send, so the endpoint is opened without it.
     let provider = Some("cxi");
     let op_flags = sys::FI_MATCH_COMPLETE;
@@ -286,30 +311,25 @@ fn open_cxi(
             why: "it offers no receives that name their sender together with FI_MATCH_COMPLETE",
         });
     };
-    let mode: &CStr = if config.hw_tags == TagMatching::Off { c"software" } else { c"hybrid" };
-    let text = mode.to_str().unwrap_or_default();
+    let is_software = config.hw_tags == TagMatching::Off;
+    let mode = if is_software { MatchMode::Software } else { MatchMode::Hybrid };
     match Endpoint::open(libfabric, &Opening { info, cxi_mode: Some(mode), has_side: false }) {
-        Ok(endpoint) => {
-            let mode = if text == "software" { "software" } else { "hybrid" };
-            Ok((endpoint, mode, receives_max))
-        }
+        Ok(endpoint) => Ok((endpoint, mode, receives_max)),
         Err(DeviceError::System { call: MATCH_MODE, .. }) => {
-            let set = std::env::var(CXI_MODE).unwrap_or_default();
-            let mode = ["software", "hybrid"].into_iter().find(|mode| *mode == set);
-            let mode =
-                mode.filter(|mode| *mode == "software" || config.hw_tags != TagMatching::Off);
-            let Some(mode) = mode else {
-                return Err(DeviceError::Unsupported {
-                    what: "cxi of a libfabric before 2.4",
-                    why: "its matching in hardware ends the process where the NIC has no more room; \
-                          try: export FI_CXI_RX_MATCH_MODE=hybrid (or software, with HwTags::Off)",
-                });
+            let mode = match std::env::var(CXI_MODE).as_deref() {
+                Ok("software") => MatchMode::Software,
+                Ok("hybrid") if !is_software => MatchMode::Hybrid,
+                _ => {
+                    return Err(DeviceError::Unsupported {
+                        what: "cxi of a libfabric before 2.4",
+                        why: "its matching in hardware ends the process where the NIC has no more \
+                              room; try: export FI_CXI_RX_MATCH_MODE=hybrid (or software, with \
+                              HwTags::Off)",
+                    });
+                }
             };
-            Ok((
-                Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side: false })?,
-                mode,
-                receives_max,
-            ))
+            let opening = Opening { info, cxi_mode: None, has_side: false };
+            Ok((Endpoint::open(libfabric, &opening)?, mode, receives_max))
         }
         Err(error) => Err(error),
     }

@@ -16,27 +16,24 @@ use tagmatch_fabric::{Canceller, report_up};
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::carrier::{Data, Wire};
+use super::carrier::{Data, TagBits, Wire};
 use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
-use super::endpoint::{Begun, Completion};
+use super::endpoint::{Begun, Completion, Lane, Route, Span};
 use super::operations::{Kind, Long, Operation};
 use super::sending::HEAD;
 
 /// Receives for control packets. More of them wait in the provider.
 const CONTROL_POSTS: usize = 16;
-/// The token of such a receive says where it is posted.
-const SIDE: u64 = 0;
-const MAIN: u64 = 1;
 
 impl OfiTransport {
     /// A receive, with memory of the device's own if it needs some.
-    pub(super) fn with_room(&mut self, wire: Wire) -> Operation {
+    pub(super) fn with_room(&mut self, bits: TagBits) -> Operation {
         let own = if self.carrier.data == Data::Sender {
             Vec::new()
         } else {
             self.core.operations.pool.heads.take()
         };
-        Operation { wire, own, ..Operation::default() }
+        Operation { bits, own, ..Operation::default() }
     }
 
     /// Posts a receive, or lets it wait behind those that wait already.
@@ -91,25 +88,26 @@ impl OfiTransport {
         let Some((operation, context)) = self.core.operations.with_context(key) else {
             return Begun::Yes;
         };
-        let memory = if operation.own.is_empty() {
+        let (start, length) = if operation.own.is_empty() {
             (operation.buffer.as_ptr().cast_mut(), operation.buffer.len())
         } else {
             (operation.own.as_mut_ptr(), operation.own.len())
         };
-        let Wire { tag, data: ignored } = operation.wire;
-        let is_side = operation.kind == Kind::ControlIn && operation.token == 0;
+        let memory = Span { start, length };
+        let bits = operation.bits;
         let named = operation.peer.filter(|_| directed && operation.kind == Kind::Receive);
         let address = |peer| self.core.meeting.peers.find(peer)?.link.address;
-        let Some(from) = named.map_or(Some(sys::FI_ADDR_UNSPEC), address) else {
+        let Some(address) = named.map_or(Some(sys::FI_ADDR_UNSPEC), address) else {
             return Begun::Failed(sys::FI_EINVAL);
         };
+        let from = Route { address, lane: operation.lane };
         // SAFETY: the operation keeps its memory, and the table its context, until it has ended or
         // the endpoint is gone; nobody looks at these bytes meanwhile.
         unsafe {
             if operation.is_claimed {
-                self.endpoint.receive_claimed(from, memory, tag, context)
+                self.endpoint.receive_claimed(address, memory, bits.tag, context)
             } else {
-                self.endpoint.receive((from, is_side), memory, (tag, ignored), context)
+                self.endpoint.receive(from, memory, bits, context)
             }
         }
     }
@@ -136,28 +134,27 @@ impl OfiTransport {
     }
 
     fn deliver(&mut self, key: Key, completion: &Completion) {
-        let carried = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
-        let Some(source) = self.source_of(carried.number) else {
+        let label = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
+        let Some(source) = self.source_of(label.number) else {
             let status = sys::FI_EINVAL;
             return self.core.end_receive(key, Err(OperationError::Failed { status }));
         };
         report_up(self, source);
-        let tag = carried.tag;
-        let immediate = carried.immediate;
+        let tag = label.tag;
+        let immediate = label.immediate;
         let Some(operation) = self.core.operations.at(key) else { return };
-        if !carried.has_trailer {
-            let came = completion.length.min(operation.own.len());
+        if !label.has_trailer {
             if !operation.own.is_empty() {
-                operation.buffer.room().map(|room| room.fill(&operation.own[..came]));
+                let head = completion.length.min(operation.own.len());
+                operation.buffer.room().map(|room| room.fill(&operation.own[..head]));
             }
             let length = (completion.length + completion.beyond) as u64;
             let envelope = Envelope { source, tag, length, immediate };
             return self.core.end_receive(key, Ok(envelope));
         }
-        let came = completion.length.min(operation.own.len());
-        let length = carried.length.unwrap_or(0);
+        let length = label.length.unwrap_or(0);
         let head = (length as usize).min(HEAD);
-        let split = Trailer::split(&operation.own[..came]);
+        let split = Trailer::split(&operation.own[..completion.length.min(operation.own.len())]);
         let Some((bytes, trailer)) =
             split.filter(|(bytes, trailer)| bytes.len() == head && trailer.piece_max > 0)
         else {
@@ -200,21 +197,20 @@ impl OfiTransport {
     }
 
     /// The peer that messages with this number are from, if the way to it was made.
-    pub(super) fn source_of(&self, number: u32) -> Option<PeerId> {
-        let peer = self.core.meeting.peers.of_number(number.into())?;
+    pub(super) fn source_of(&self, number: u64) -> Option<PeerId> {
+        let peer = self.core.meeting.peers.of_number(number)?;
         self.core.meeting.peers.find(peer)?.link.address.map(|_| peer)
     }
 
     /// A message that nobody wants has come: its sender learns that it was matched.
     pub(super) fn dropped(&mut self, key: Key, completion: &Completion) {
         let Some(operation) = self.core.operations.at(key) else { return };
-        let carried = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
-        let came = completion.length.min(operation.own.len());
-        let split = Trailer::split(&operation.own[..came]);
-        let trailer = split.filter(|_| completion.errno == 0 && carried.has_trailer);
+        let label = self.carrier.read(Wire { tag: completion.tag, data: completion.data });
+        let split = Trailer::split(operation.head(completion));
+        let trailer = split.filter(|_| completion.errno == 0 && label.has_trailer);
         let send = trailer.map(|(_, trailer)| trailer.send).filter(|send| *send != NOBODY);
         self.core.operations.remove(key);
-        if let (Some(send), Some(source)) = (send, self.source_of(carried.number)) {
+        if let (Some(send), Some(source)) = (send, self.source_of(label.number)) {
             self.say(source, Packet::Ack { send });
         }
     }
@@ -222,20 +218,19 @@ impl OfiTransport {
     /// Posts the receives for control packets.
     pub(super) fn post_controls(&mut self) {
         for _ in 0..CONTROL_POSTS {
-            self.post_control(SIDE);
-            // Marks come among messages.
+            self.post_control(Lane::Packets);
+            // Marks arrive among messages, too.
             if self.endpoint.has_side() {
-                self.post_control(MAIN);
+                self.post_control(Lane::Messages);
             }
         }
     }
 
-    fn post_control(&mut self, token: u64) {
-        let (tag, data) = self.carrier.any_control();
-        let wire = Wire { tag, data };
+    fn post_control(&mut self, lane: Lane) {
+        let bits = self.carrier.any_control();
         let own = vec![0; PACKET + TRAILER];
         let kind = Kind::ControlIn;
-        let operation = Operation { kind, token, own, wire, ..Operation::default() };
+        let operation = Operation { kind, lane, own, bits, ..Operation::default() };
         if let Ok(key) = self.core.operations.enter(operation) {
             self.post_or_wait(key);
         }
@@ -247,15 +242,14 @@ impl OfiTransport {
         if completion.errno == sys::FI_ECANCELED {
             return;
         }
-        self.post_control(operation.token);
+        self.post_control(operation.lane);
         let wire = Wire { tag: completion.tag, data: completion.data };
         let Some(source) = self.source_of(self.carrier.control_number(wire)) else {
             return;
         };
-        let came = completion.length.min(operation.own.len());
-        let handled = match Packet::parse(&operation.own[..came]) {
-            Some(Packet::Mark { is_side }) => {
-                self.was_marked(source, is_side.into());
+        let handled = match Packet::parse(operation.head(completion)) {
+            Some(Packet::Mark { lane }) => {
+                self.mark_received(source, lane);
                 Ok(())
             }
             Some(Packet::Ack { send }) => self.acknowledged(source, send),

@@ -7,6 +7,8 @@ use tagmatch_device::matching::MatchingEvent;
 use tagmatch_fabric::handshake::{MeetingHost, PeerState};
 
 use super::OfiTransport;
+use super::endpoint::Lane;
+use super::link::Marks;
 
 impl OfiTransport {
     /// Tells that a peer is up; `false` if that was told already.
@@ -22,30 +24,32 @@ impl OfiTransport {
         false
     }
 
-    /// A mark of a peer has come: its connection is there, and can be used the other way.
-    pub(super) fn was_marked(&mut self, peer: PeerId, lane: usize) {
+    /// A peer's mark has arrived: the connection is there, and can be used the other way.
+    pub(super) fn mark_received(&mut self, peer: PeerId, lane: Lane) {
         let own = self.core.meeting.address;
         let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
-        let is_second = own > entry.address && !entry.link.has_marked[lane];
-        entry.link.has_marked[lane] = true;
-        if is_second && entry.link.is_rising {
+        let had_arrived = std::mem::replace(&mut entry.link.marks(lane).has_arrived, true);
+        if own > entry.address && !had_arrived && entry.link.is_rising {
             self.mark(peer, lane);
         }
         self.may_have_risen(peer);
     }
 
     /// A mark has gone to a peer, which is up once one has gone on each way.
-    pub(super) fn has_marked(&mut self, peer: PeerId, lane: usize) {
+    pub(super) fn mark_sent(&mut self, peer: PeerId, lane: Lane) {
         let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
-        entry.link.unmarked[lane] = false;
+        entry.link.marks(lane).is_due = false;
         self.may_have_risen(peer);
     }
 
     fn may_have_risen(&mut self, peer: PeerId) {
-        let has_side = self.endpoint.has_side();
-        let Some(entry) = self.core.meeting.peers.find(peer) else { return };
-        let [first, second] = entry.link.has_marked;
-        if entry.link.unmarked == [false; 2] && first && (second || !has_side) {
+        let lanes = self.endpoint.lanes();
+        let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
+        let is_through = |lane: &Lane| {
+            let Marks { is_due, has_arrived } = *entry.link.marks(*lane);
+            !is_due && has_arrived
+        };
+        if lanes.iter().all(is_through) {
             self.rise(peer);
         }
     }

@@ -14,15 +14,11 @@ use tagmatch_fabric::handshake::{PeerState, Sent, break_with};
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::carrier::{Data, Wire};
+use super::carrier::{Data, Label, Wire};
 use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
-use super::endpoint::{Begun, Completion};
+use super::endpoint::{Begun, Completion, Lane, Route, Span, WireMessage};
 use super::operations::{HEAD_MAX, Kind, Long, Operation};
 
-/// The tokens of packets that go out.
-const OTHER: u64 = 0;
-const MARK: u64 = 1;
-const SIDE_MARK: u64 = 2;
 /// Bytes of a message in its head, if there is a trailer.
 pub(super) const HEAD: usize = HEAD_MAX - TRAILER;
 
@@ -39,7 +35,7 @@ impl OfiTransport {
             return Ok(Some(buffer));
         }
         let mut operation = Operation { token, peer: Some(peer), buffer, ..Operation::default() };
-        operation.wire.tag = tag;
+        operation.bits.tag = tag;
         (operation.immediate, operation.until, operation.length) = (immediate, until, length);
         let key = self.core.enter_send(peer, operation)?;
         if let Some(entry) = self.core.meeting.peers.find_mut(peer) {
@@ -80,8 +76,10 @@ impl OfiTransport {
         }
         #[expect(clippy::cast_possible_truncation, reason = "no more than `inject_max`")]
         let length = bytes.len() as u32;
-        let wire = self.carrier.send(tag, immediate, entry.our_number, length, false);
-        if self.endpoint.inject((address, false), bytes, (wire.tag, wire.data)) != Begun::Yes {
+        let length = Some(length);
+        let label = Label { number: entry.our_number, tag, has_trailer: false, immediate, length };
+        let wire = self.carrier.send(&label);
+        if self.endpoint.inject(Route::messages(address), bytes, wire) != Begun::Yes {
             return false;
         }
         entry.sent = Sent::Unflushed;
@@ -105,9 +103,10 @@ impl OfiTransport {
 
     fn wait_for(&mut self, peer: PeerId, key: Key, is_first: bool) {
         let Some(entry) = self.core.meeting.peers.find_mut(peer) else { return };
-        match is_first {
-            true => entry.link.waiting.push_front(key),
-            false => entry.link.waiting.push_back(key),
+        if is_first {
+            entry.link.waiting.push_front(key);
+        } else {
+            entry.link.waiting.push_back(key);
         }
         let waits_for_room = takes_messages(entry.state) && (is_first || !entry.link.is_rising);
         if waits_for_room && !self.blocked.contains(&peer) {
@@ -177,15 +176,13 @@ impl OfiTransport {
             return Begun::Failed(sys::FI_ENOTCONN);
         };
         let side = entry.link.side;
-        match self.core.operations.at(key).map(|operation| operation.kind) {
-            Some(Kind::Send) => self.pass_send(address, number, key),
-            Some(Kind::PieceOut) => self.pass_piece(side, key),
-            Some(Kind::ControlOut) => {
-                let Wire { tag, data } = self.carrier.control_wire(number);
-                let is_mark =
-                    self.core.operations.at(key).is_some_and(|packet| packet.token == MARK);
-                let to = if is_mark { (address, false) } else { (side, true) };
-                self.pass_own(to, (tag, data), key)
+        match self.core.operations.at(key).map(|operation| (operation.kind, operation.lane)) {
+            Some((Kind::Send, _)) => self.pass_send(address, number, key),
+            Some((Kind::PieceOut, _)) => self.pass_piece(side, key),
+            Some((Kind::ControlOut, lane)) => {
+                let address = if lane == Lane::Messages { address } else { side };
+                let wire = self.carrier.control_wire(number);
+                self.pass_own(Route { address, lane }, wire, key)
             }
             _ => Begun::Failed(sys::FI_EINVAL),
         }
@@ -198,16 +195,16 @@ impl OfiTransport {
             && (operation.length > HEAD_MAX
                 || operation.until != CompleteWhen::Reusable
                 || operation.immediate.is_some() && data == Data::One);
-        let tag = operation.wire.tag;
+        let tag = operation.bits.tag;
         let immediate = operation.immediate;
         // `check_send` has checked it, unless the provider tells lengths itself.
-        let length = u32::try_from(operation.length).unwrap_or(u32::MAX);
-        let wire = self.carrier.send(tag, immediate, number, length, has_trailer);
+        let length = Some(u32::try_from(operation.length).unwrap_or(u32::MAX));
+        let wire = self.carrier.send(&Label { number, tag, has_trailer, immediate, length });
         let is_copied = has_trailer || !operation.buffer.is_vec();
         if is_copied && operation.own.is_empty() {
             self.copy_head(key, has_trailer);
         }
-        self.pass_own((address, false), (wire.tag, wire.data), key)
+        self.pass_own(Route::messages(address), wire, key)
     }
 
     /// Copies the head of a message into memory of the device's own; the whole message, if it goes
@@ -246,16 +243,17 @@ impl OfiTransport {
     }
 
     /// Passes the bytes of an operation: its own ones, or else the caller's.
-    fn pass_own(&mut self, to: (sys::fi_addr_t, bool), wire: (u64, u64), key: Key) -> Begun {
+    fn pass_own(&mut self, to: Route, wire: Wire, key: Key) -> Begun {
         let is_true = self.carrier.data == Data::Sender;
         let Some((operation, context)) = self.core.operations.with_context(key) else {
             return Begun::Yes;
         };
-        let bytes = if operation.own.is_empty() {
+        let (start, length) = if operation.own.is_empty() {
             (operation.buffer.as_ptr(), operation.length)
         } else {
             (operation.own.as_ptr(), operation.own_length)
         };
+        let message = WireMessage { to, bytes: Span { start: start.cast_mut(), length }, wire };
         let level = match operation.until {
             CompleteWhen::Matched if is_true => Some(sys::FI_MATCH_COMPLETE),
             CompleteWhen::Delivered if is_true => Some(sys::FI_DELIVERY_COMPLETE),
@@ -265,8 +263,8 @@ impl OfiTransport {
         // the endpoint is gone.
         unsafe {
             match level {
-                None => self.endpoint.send(to, bytes, wire, context),
-                Some(level) => self.endpoint.send_until(level, to.0, bytes, wire, context),
+                None => self.endpoint.send(message, context),
+                Some(level) => self.endpoint.send_until(level, message, context),
             }
         }
     }
@@ -346,15 +344,13 @@ impl OfiTransport {
     }
 
     /// Sends a mark, behind messages or behind packets. It has a completion of its own.
-    pub(super) fn mark(&mut self, peer: PeerId, lane: usize) {
-        if lane == 0
+    pub(super) fn mark(&mut self, peer: PeerId, lane: Lane) {
+        if lane == Lane::Messages
             && let Some(entry) = self.core.meeting.peers.find_mut(peer)
         {
             entry.link.mark = Some(entry.link.sent);
         }
-        let is_side = lane == 1;
-        let token = if is_side { SIDE_MARK } else { MARK };
-        self.say_by_operation(peer, Packet::Mark { is_side }, token);
+        self.say_by_operation(peer, Packet::Mark { lane });
     }
 
     /// Sends a control packet.
@@ -364,23 +360,28 @@ impl OfiTransport {
         if entry.link.address.is_none() {
             return;
         }
-        let side = (entry.link.side, true);
+        let side = Route::packets(entry.link.side);
         if PACKET <= self.provider.inject_max && entry.link.waiting.is_empty() {
-            let Wire { tag, data } = self.carrier.control_wire(entry.our_number);
-            if self.endpoint.inject(side, &bytes, (tag, data)) == Begun::Yes {
+            let wire = self.carrier.control_wire(entry.our_number);
+            if self.endpoint.inject(side, &bytes, wire) == Begun::Yes {
                 return;
             }
         }
-        self.say_by_operation(peer, packet, OTHER);
+        self.say_by_operation(peer, packet);
     }
 
-    fn say_by_operation(&mut self, peer: PeerId, packet: Packet, token: u64) {
+    fn say_by_operation(&mut self, peer: PeerId, packet: Packet) {
+        let (is_mark, lane) = match packet {
+            Packet::Mark { lane } => (true, lane),
+            _ => (false, Lane::Packets),
+        };
         let operation = Operation {
             kind: Kind::ControlOut,
             peer: Some(peer),
             own: packet.emit().to_vec(),
             own_length: PACKET,
-            token,
+            is_mark,
+            lane,
             ..Operation::default()
         };
         if let Ok(key) = self.core.operations.enter(operation) {
@@ -395,12 +396,11 @@ impl OfiTransport {
         if completion.errno != 0 {
             return break_with(self, peer, DownReason::Gone);
         }
-        match operation.token {
-            MARK => self.has_marked(peer, 0),
-            SIDE_MARK => self.has_marked(peer, 1),
-            _ => {}
+        if operation.is_mark {
+            self.mark_sent(peer, operation.lane);
         }
-        if operation.token == MARK
+        if operation.is_mark
+            && operation.lane == Lane::Messages
             && let Some(entry) = self.core.meeting.peers.find_mut(peer)
             && entry.link.mark.take() == Some(entry.link.sent)
             && entry.sent == Sent::Unflushed

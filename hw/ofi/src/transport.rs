@@ -14,9 +14,9 @@ use tagmatch_fabric::settings::{check_times, find_secret};
 use tagmatch_fabric::{Canceller, FabricCore, Operation as _, TagTransport};
 use tagmatch_ofi_sys as sys;
 
-use super::carrier::{Carrier, Data, Wire};
+use super::carrier::{Carrier, Data, TagBits, Wire};
 use super::config::{KIND, OfiConfig};
-use super::endpoint::{Completion, Endpoint};
+use super::endpoint::{Completion, Endpoint, Lane};
 use super::info::OfiInfo;
 use super::library;
 use super::link::OfiLink;
@@ -77,6 +77,12 @@ impl OfiTransport {
         };
         transport.post_controls();
         Ok(transport)
+    }
+
+    /// A receive of the message that a look has taken.
+    fn with_room_for(&mut self, taken: Key) -> Operation {
+        let bits = self.core.operations.at(taken).map(|operation| operation.bits);
+        self.with_room(bits.unwrap_or_default())
     }
 
     fn was_cancelled(&self, token: u64) -> bool {
@@ -173,12 +179,12 @@ impl TagTransport for OfiTransport {
         let TagPattern { tag, mask, source } = pattern;
         let named = source.map(|peer| self.core.meeting.peers.find(peer).ok_or(Unfit::NoSuchPeer));
         let named = named.transpose()?;
-        let (tag, ignored) = self.carrier.pattern(tag, mask, source.map(|peer| peer.0.into()))?;
+        let bits = self.carrier.pattern(tag, mask, source.map(|peer| peer.0.into()))?;
         let from = match named {
             Some(peer) if self.carrier.data == Data::Sender => peer.link.address,
             _ => Some(sys::FI_ADDR_UNSPEC),
         };
-        Ok(WirePattern { from, tag, ignored })
+        Ok(WirePattern { from, bits })
     }
 
     #[inline]
@@ -189,7 +195,7 @@ impl TagTransport for OfiTransport {
         buffer: Buffer,
         token: u64,
     ) -> Operation {
-        let with_room = self.with_room(Wire { tag: wire.tag, data: wire.ignored });
+        let with_room = self.with_room(wire.bits);
         Operation { kind: Kind::Receive, token, peer: source, buffer, ..with_room }
     }
 
@@ -210,7 +216,7 @@ impl TagTransport for OfiTransport {
         }
         operation.canceller = Canceller::Caller;
         if operation.is_begun {
-            self.endpoint.cancel(false, context);
+            self.endpoint.cancel(Lane::Messages, context);
             let mut rounds = 0;
             while rounds < CANCEL_ROUNDS && self.core.operations.at(key).is_some() {
                 rounds = if self.progress() { 0 } else { rounds + 1 };
@@ -238,15 +244,15 @@ impl TagTransport for OfiTransport {
     }
 
     fn envelope(&self, (_, found): &(Key, Completion)) -> Option<Envelope> {
-        let carried = self.carrier.read(Wire { tag: found.tag, data: found.data });
-        let source = self.source_of(carried.number)?;
-        let length = carried.length.map_or(found.length as u64, u64::from);
-        Some(Envelope { source, tag: carried.tag, length, immediate: carried.immediate })
+        let label = self.carrier.read(Wire { tag: found.tag, data: found.data });
+        let source = self.source_of(label.number)?;
+        let length = label.length.map_or(found.length as u64, u64::from);
+        Some(Envelope { source, tag: label.tag, length, immediate: label.immediate })
     }
 
     fn take(&mut self, wire: WirePattern, found: (Key, Completion)) -> Option<Key> {
         // The same message: nothing was received between the two.
-        let exactly = WirePattern { tag: found.1.tag, ignored: 0, ..wire };
+        let exactly = WirePattern { bits: TagBits { tag: found.1.tag, ignored: 0 }, ..wire };
         self.leave(found);
         self.ask(exactly, true).map(|(key, _)| key)
     }
@@ -261,8 +267,7 @@ impl TagTransport for OfiTransport {
         buffer: Buffer,
         token: u64,
     ) -> Result<(), (Buffer, Unfit)> {
-        let tag = self.core.operations.at(taken).map_or(0, |operation| operation.wire.tag);
-        let with_room = self.with_room(Wire { tag, data: 0 });
+        let with_room = self.with_room_for(taken);
         let Some(operation) = self.core.operations.at(taken) else {
             return Err((buffer, Unfit::NoSuchMessage));
         };
@@ -275,8 +280,7 @@ impl TagTransport for OfiTransport {
 
     /// Some providers refuse `FI_DISCARD`, so none is asked for it.
     fn discard(&mut self, taken: Key) {
-        let tag = self.core.operations.at(taken).map_or(0, |operation| operation.wire.tag);
-        let mut with_room = self.with_room(Wire { tag, data: 0 });
+        let mut with_room = self.with_room_for(taken);
         if with_room.own.is_empty() {
             // What doesn't fit is cut off by the provider.
             with_room.own = vec![0; 1];

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tagmatch_ofi_sys as sys;
 use tagmatch_os::sleep::sleep_until_readable;
 
-use super::carrier::Carrier;
-use super::endpoint::{Begun, Completion, Context, Endpoint};
+use super::carrier::{Carrier, TagBits, Wire};
+use super::endpoint::{Begun, Completion, Context, Endpoint, Lane, Route, Span};
 
 /// How long a provider may take to connect to itself.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -41,7 +41,8 @@ struct Trial<'a> {
     /// Of a look, of another one, of the receive.
     contexts: Box<[Context; 3]>,
     bytes: Box<[u8; 8]>,
-    pattern: (u64, u64),
+    /// The message has this tag.
+    tag: u64,
     is_under_way: bool,
 }
 
@@ -65,7 +66,7 @@ pub(super) fn attempt(
         endpoint,
         contexts: Box::new([Context::new(0), Context::new(1), Context::new(2)]),
         bytes: Box::new([0; 8]),
-        pattern: (carrier.piece_tag(0), 0),
+        tag: carrier.piece_tag(0),
         is_under_way: false,
     };
     let found = Found { wakes: falls_asleep(endpoint), ..trial.run(oneself)? };
@@ -89,7 +90,7 @@ impl Trial<'_> {
         let mut found = Found { finds: self.look_until_found(), ..Found::default() };
         if !found.finds {
             // The look may have eaten the message.
-            self.pattern.0 += 1;
+            self.tag += 1;
             self.send(oneself)?;
             return self.receive(2).then_some(found);
         }
@@ -102,9 +103,14 @@ impl Trial<'_> {
         self.receive(1).then_some(found)
     }
 
+    fn bits(&self) -> TagBits {
+        TagBits { tag: self.tag, ignored: 0 }
+    }
+
     fn send(&self, oneself: sys::fi_addr_t) -> Option<()> {
         let begin = Instant::now();
-        while self.endpoint.inject((oneself, false), &[7], (self.pattern.0, 0)) != Begun::Yes {
+        let wire = Wire { tag: self.tag, data: 0 };
+        while self.endpoint.inject(Route::messages(oneself), &[7], wire) != Begun::Yes {
             let _ = self.endpoint.read();
             if begin.elapsed() > CONNECT_MAX {
                 return None;
@@ -131,7 +137,7 @@ impl Trial<'_> {
         let context = &self.contexts[context];
         // SAFETY: the contexts stay until the look has ended (`Drop`), and a message that was taken
         // is received with the same one.
-        match unsafe { self.endpoint.look(from, self.pattern, takes, context) } {
+        match unsafe { self.endpoint.look(from, self.bits(), takes, context) } {
             Begun::Yes => {}
             Begun::Again => {
                 let _ = self.endpoint.read();
@@ -143,7 +149,7 @@ impl Trial<'_> {
         let answer = self.wait();
         if answer.is_none() {
             // It was taken for a receive. It must not stay posted.
-            self.endpoint.cancel(false, &self.contexts[0]);
+            self.endpoint.cancel(Lane::Messages, &self.contexts[0]);
             self.wait();
         }
         answer.map(|completion| completion.errno)
@@ -151,16 +157,16 @@ impl Trial<'_> {
 
     /// Receives the message, taken with the second context or not at all.
     fn receive(&mut self, context: usize) -> bool {
-        let memory = (self.bytes.as_mut_ptr(), self.bytes.len());
-        let (from, (tag, ignored)) = (sys::FI_ADDR_UNSPEC, self.pattern);
+        let memory = Span { start: self.bytes.as_mut_ptr(), length: self.bytes.len() };
+        let from = sys::FI_ADDR_UNSPEC;
         let begin = Instant::now();
         loop {
             let with = &self.contexts[context];
             // SAFETY: memory and contexts stay until the receive has ended (`Drop`).
             let begun = unsafe {
                 match context {
-                    1 => self.endpoint.receive_claimed(from, memory, tag, with),
-                    _ => self.endpoint.receive((from, false), memory, (tag, ignored), with),
+                    1 => self.endpoint.receive_claimed(from, memory, self.tag, with),
+                    _ => self.endpoint.receive(Route::messages(from), memory, self.bits(), with),
                 }
             };
             match begun {

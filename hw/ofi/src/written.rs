@@ -24,7 +24,7 @@ use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::endpoint::{Begun, Context, Endpoint, begun};
+use super::endpoint::{Begun, Context, Endpoint, Span, begun};
 use super::objects::{FabricObjects, call};
 use super::operations::{Kind, Operation, WRITTEN_MAX};
 use super::rma::{Target, WritableRegion};
@@ -47,9 +47,10 @@ impl Endpoint {
     ) -> Option<(WritableRegion, Target)> {
         let FabricObjects { registering, domain, registered, .. } = &mut self.objects;
         let registering = (*registering)?;
-        let key = match registering.chooses {
-            true => 0,
-            false => u64::from_ne_bytes(tagmatch_os::random().ok()?) & registering.key_mask,
+        let key = if registering.chooses {
+            0
+        } else {
+            u64::from_ne_bytes(tagmatch_os::random().ok()?) & registering.key_mask
         };
         let mut mr = null_mut();
         // SAFETY: an open domain, a place for the result, and by the caller.
@@ -79,12 +80,11 @@ impl Endpoint {
     /// Begins to write to memory of a peer.
     ///
     /// # Safety
-    /// `length` bytes at `start` stay as they are until the operation has ended or the endpoint is
-    /// gone; so does the context, which no other operation has.
+    /// Those of [`Endpoint::send`].
     pub(super) unsafe fn write(
         &self,
         to: sys::fi_addr_t,
-        (start, length): (*const u8, usize),
+        bytes: Span,
         Target { key, address }: Target,
         context: &Context,
     ) -> Begun {
@@ -92,10 +92,10 @@ impl Endpoint {
             return Begun::Failed(sys::FI_ENOSYS);
         };
         let ep = self.objects.eps[0];
-        let context = context.place();
+        let (start, context) = (bytes.start.cast_const().cast(), context.place());
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
-            (registering.write)(ep, start.cast(), length, null_mut(), to, address, key, context)
+            (registering.write)(ep, start, bytes.length, null_mut(), to, address, key, context)
         })
     }
 }

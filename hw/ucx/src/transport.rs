@@ -126,7 +126,7 @@ impl UcxTransport {
                 let result = if is_cancelled {
                     Err(OperationError::Cancelled)
                 } else {
-                    self.received(status, wire, length, peer, &mut buffer)
+                    received(status, self.envelope_of(wire, length), peer, &mut buffer)
                 };
                 let source = result.as_ref().ok().map(|envelope| envelope.source);
                 let received = MatchingEvent::Received { token, buffer, result };
@@ -147,42 +147,41 @@ impl UcxTransport {
         }
         OperationError::PeerDown(peer)
     }
+}
 
-    #[inline]
-    fn received(
-        &self,
-        status: sys::ucs_status_t,
-        wire: u64,
-        length: usize,
-        named: Option<PeerId>,
-        buffer: &mut Buffer,
-    ) -> Result<Envelope, OperationError> {
-        let envelope = self.envelope_of(wire, length);
-        match (status, envelope) {
-            (sys::UCS_OK, Some(envelope)) => Ok(envelope),
-            (sys::UCS_ERR_MESSAGE_TRUNCATED, Some(envelope)) => {
-                // UCX may have written none of the bytes, and they may not have been initialised.
-                buffer.room().unwrap_or_default().zero();
-                Ok(envelope)
-            }
-            (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, None) => {
-                Err(OperationError::Failed { status: sys::UCS_ERR_INVALID_ADDR.into() })
-            }
-            // The peer's end has cancelled the receive, or the receive had matched a message whose
-            // sender ended before all bytes had come.
-            (
-                sys::UCS_ERR_CANCELED
-                | sys::UCS_ERR_CONNECTION_RESET
-                | sys::UCS_ERR_ENDPOINT_TIMEOUT
-                | sys::UCS_ERR_NOT_CONNECTED
-                | sys::UCS_ERR_UNREACHABLE,
-                envelope,
-            ) => match named.or(envelope.map(|envelope| envelope.source)) {
-                Some(peer) => Err(OperationError::PeerDown(peer)),
-                None => Err(OperationError::Failed { status: status.into() }),
-            },
-            (status, _) => Err(OperationError::Failed { status: status.into() }),
+/// How a receive ends that may have named its source. `envelope`: that of its message, if a peer
+/// has sent it.
+#[inline]
+fn received(
+    status: sys::ucs_status_t,
+    envelope: Option<Envelope>,
+    named: Option<PeerId>,
+    buffer: &mut Buffer,
+) -> Result<Envelope, OperationError> {
+    match (status, envelope) {
+        (sys::UCS_OK, Some(envelope)) => Ok(envelope),
+        (sys::UCS_ERR_MESSAGE_TRUNCATED, Some(envelope)) => {
+            // UCX may have written none of the bytes, and they may not have been initialised.
+            buffer.room().unwrap_or_default().zero();
+            Ok(envelope)
         }
+        (sys::UCS_OK | sys::UCS_ERR_MESSAGE_TRUNCATED, None) => {
+            Err(OperationError::Failed { status: sys::UCS_ERR_INVALID_ADDR.into() })
+        }
+        // The peer's end has cancelled the receive, or the receive had matched a message whose
+        // sender ended before all bytes had come.
+        (
+            sys::UCS_ERR_CANCELED
+            | sys::UCS_ERR_CONNECTION_RESET
+            | sys::UCS_ERR_ENDPOINT_TIMEOUT
+            | sys::UCS_ERR_NOT_CONNECTED
+            | sys::UCS_ERR_UNREACHABLE,
+            envelope,
+        ) => match named.or(envelope.map(|envelope| envelope.source)) {
+            Some(peer) => Err(OperationError::PeerDown(peer)),
+            None => Err(OperationError::Failed { status: status.into() }),
+        },
+        (status, _) => Err(OperationError::Failed { status: status.into() }),
     }
 }
 

@@ -12,7 +12,7 @@ use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
 
 use super::address::MeetingAddress;
-use super::connection::Connection;
+use super::connection::{Begin, Connection};
 use super::ending::{break_with, report_unknown};
 use super::hello::Packet;
 use super::host::MeetingHost;
@@ -91,10 +91,15 @@ fn try_ways<H: MeetingHost>(host: &mut H, peer: PeerId, now: Instant) {
                 }
             },
         };
-        let deadline = now + meeting.connect_timeout;
-        let secret = with_jobs(&parsed.secret, meeting.job.as_ref());
         let connection = socket.and_then(|socket| {
-            Connection::caller(socket, meeting.kind, peer, attempt.way == 0, deadline, secret)
+            Connection::new(Begin {
+                socket,
+                kind: meeting.kind,
+                owner: Some(peer),
+                is_local: attempt.way == 0,
+                deadline: now + meeting.connect_timeout,
+                secret: with_jobs(&parsed.secret, meeting.job.as_ref()),
+            })
         });
         match connection {
             Ok(connection) => {
@@ -152,13 +157,15 @@ fn accept<H: MeetingHost>(host: &mut H, place: usize, now: Instant) {
             drop(PeerSocket::new(socket));
             continue;
         }
-        let deadline = now + meeting.connect_timeout;
-        let secret = with_jobs(&meeting.own.secret, meeting.job.as_ref());
-        let Ok(connection) =
-            Connection::listener(socket, meeting.kind, place == 0, deadline, secret)
-        else {
-            continue;
+        let begin = Begin {
+            socket,
+            kind: meeting.kind,
+            owner: None,
+            is_local: place == 0,
+            deadline: now + meeting.connect_timeout,
+            secret: with_jobs(&meeting.own.secret, meeting.job.as_ref()),
         };
+        let Ok(connection) = Connection::new(begin) else { continue };
         meeting.pending += 1;
         match meeting.enter(connection) {
             Some(id) => hear(host, id, now),

@@ -51,6 +51,19 @@ pub(crate) struct Connection {
     errno: Option<i32>,
 }
 
+/// What a connection begins with.
+pub(crate) struct Begin {
+    pub(crate) socket: OwnedFd,
+    pub(crate) kind: &'static MeetingKind,
+    /// The peer that is called; `None` for an accepted connection, whose other end has to prove
+    /// that it knows the secret of this worker's address.
+    pub(crate) owner: Option<PeerId>,
+    pub(crate) is_local: bool,
+    pub(crate) deadline: Instant,
+    /// That of the address of the listener.
+    pub(crate) secret: Secret,
+}
+
 /// How far the proof has come.
 enum Trust {
     /// The other end's challenge has not come. Packets wait until it has.
@@ -71,39 +84,9 @@ pub(crate) enum Heard {
 }
 
 impl Connection {
-    /// A connection to the listener of a peer, whose address has the secret.
-    pub(crate) fn caller(
-        socket: OwnedFd,
-        kind: &'static MeetingKind,
-        peer: PeerId,
-        is_local: bool,
-        deadline: Instant,
-        secret: Secret,
-    ) -> io::Result<Self> {
-        Self::new(socket, kind, Some(peer), is_local, deadline, Role::Caller, secret)
-    }
-
-    /// An accepted connection, whose other end has to prove that it knows the secret of this
-    /// worker's address.
-    pub(crate) fn listener(
-        socket: OwnedFd,
-        kind: &'static MeetingKind,
-        is_local: bool,
-        deadline: Instant,
-        secret: Secret,
-    ) -> io::Result<Self> {
-        Self::new(socket, kind, None, is_local, deadline, Role::Listener, secret)
-    }
-
-    fn new(
-        socket: OwnedFd,
-        kind: &'static MeetingKind,
-        owner: Option<PeerId>,
-        is_local: bool,
-        deadline: Instant,
-        role: Role,
-        secret: Secret,
-    ) -> io::Result<Self> {
+    /// A connection over a new stream.
+    pub(crate) fn new(begin: Begin) -> io::Result<Self> {
+        let Begin { socket, kind, owner, is_local, deadline, secret } = begin;
         let challenge: Challenge = random()?;
         let outbox = [&kind.magic[..], &[Release::OWN.byte()], &challenge].concat();
         let trust = Trust::None { secret, challenge, unsaid: Vec::new() };
@@ -115,7 +98,7 @@ impl Connection {
             deadline,
             is_local,
             awaits_ready: false,
-            role,
+            role: if owner.is_some() { Role::Caller } else { Role::Listener },
             trust,
             inbox,
             outbox,
@@ -280,20 +263,26 @@ mod tests {
         (one, two)
     }
 
+    fn begin(socket: UnixStream, owner: Option<PeerId>, secret: Secret) -> Connection {
+        let (socket, deadline) = (socket.into(), Instant::now());
+        let begin = Begin { socket, kind: &KIND, owner, is_local: true, deadline, secret };
+        Connection::new(begin).unwrap()
+    }
+
     fn caller(socket: UnixStream, secret: Secret) -> Connection {
-        Connection::caller(socket.into(), &KIND, PEER, true, Instant::now(), secret).unwrap()
+        begin(socket, Some(PEER), secret)
     }
 
     fn listener(socket: UnixStream, secret: Secret) -> Connection {
-        Connection::listener(socket.into(), &KIND, true, Instant::now(), secret).unwrap()
+        begin(socket, None, secret)
     }
 
     /// The next result of receiving, after everything has been sent.
     fn turn(connection: &mut Connection) -> Heard {
         connection.flush();
-        let heard = connection.hear();
+        let answer = connection.hear();
         connection.flush();
-        heard
+        answer
     }
 
     /// The opening that an end of this release sends.
@@ -369,15 +358,15 @@ mod tests {
         })));
         impostor.write_all(&opening_of_this_release()).unwrap();
         assert!(matches!(turn(&mut a), Heard::Nothing));
-        let mut seen = vec![0; 1 << 16];
-        let length = impostor.read(&mut seen).unwrap();
-        seen.truncate(length);
-        assert!(seen.len() > OPENING + TAG + 64, "the hello was sent");
+        let mut bytes = vec![0; 1 << 16];
+        let length = impostor.read(&mut bytes).unwrap();
+        bytes.truncate(length);
+        assert!(bytes.len() > OPENING + TAG + 64, "the hello was sent");
         for known in [own, [7; 16], [3; 16]] {
-            assert!(!seen.windows(16).any(|bytes| bytes == known));
+            assert!(!bytes.windows(16).any(|part| part == known));
         }
         // A caller that sends the listener's own proof back does not get in.
-        impostor.write_all(&seen[OPENING..OPENING + TAG]).unwrap();
+        impostor.write_all(&bytes[OPENING..OPENING + TAG]).unwrap();
         assert!(matches!(turn(&mut a), Heard::Misbehaved(_)) && !a.is_proven());
     }
 

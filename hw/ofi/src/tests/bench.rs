@@ -11,7 +11,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fabric::handshake::{Layout, Meeting, MeetingConfig, PeerState};
 use tagmatch_testkit::device::PATIENCE;
 
-use super::super::carrier::{Carrier, Data, Wire};
+use super::super::carrier::{Carrier, Data, Label, Wire};
 use super::super::config::{KIND, OfiConfig};
 use super::super::control::{Packet, Trailer};
 use super::super::link::OfiLink;
@@ -106,11 +106,19 @@ impl Bench {
         self.objects.nic.borrow_mut()
     }
 
+    /// The wire's tag and data of a message of a peer, with [`TAG`] and of one byte if `label` says
+    /// nothing else.
+    pub fn wire(&self, peer: PeerId, label: Label) -> Wire {
+        let tag = if label.tag == 0 { TAG } else { label.tag };
+        let length = label.length.or(Some(1));
+        self.ofi.transport.carrier.send(&Label { number: peer.0.into(), tag, length, ..label })
+    }
+
     /// A message of a peer arrives. `length` is the full one, if it has a trailer.
     pub fn arrive(&mut self, peer: PeerId, bytes: &[u8], length: Option<usize>) {
         let has_trailer = length.is_some();
-        let length = length.unwrap_or(bytes.len()) as u32;
-        let wire = self.ofi.transport.carrier.send(TAG, None, peer.0.into(), length, has_trailer);
+        let length = Some(length.unwrap_or(bytes.len()) as u32);
+        let wire = self.wire(peer, Label { length, has_trailer, ..Label::default() });
         self.nic().arrive(wire.tag, wire.data, bytes);
     }
 
@@ -129,21 +137,12 @@ impl Bench {
     /// Sends a message of [`TAG`] that goes to libfabric, or waits for it.
     pub fn send(&mut self, to: PeerId, length: usize, until: CompleteWhen, token: u64) {
         let buffer = Buffer::from(vec![token as u8; length]);
-        self.send_buffer(to, None, buffer, until, token);
+        self.send_buffer(to, buffer, TagSend { complete_when: until, token, ..plain() });
     }
 
-    /// The same, of a buffer, with or without immediate data.
-    pub fn send_buffer(
-        &mut self,
-        to: PeerId,
-        immediate: Option<u32>,
-        buffer: Buffer,
-        until: CompleteWhen,
-        token: u64,
-    ) {
-        let message =
-            TagSend { peer: to, tag: TAG, immediate, buffer, complete_when: until, token };
-        assert!(self.ofi.send(message).unwrap().is_none());
+    /// The same, of a buffer.
+    pub fn send_buffer(&mut self, peer: PeerId, buffer: Buffer, options: TagSend) {
+        assert!(self.ofi.send(TagSend { peer, buffer, ..options }).unwrap().is_none());
     }
 
     /// The events of some polls.
@@ -181,7 +180,7 @@ impl Bench {
     }
 
     /// The packets that went out since the last call.
-    pub fn said(&mut self) -> Vec<Packet> {
+    pub fn take_packets(&mut self) -> Vec<Packet> {
         let sent = std::mem::take(&mut self.nic().sent);
         sent.iter().filter_map(|gone| Packet::parse(&gone.bytes)).collect()
     }
@@ -204,6 +203,18 @@ impl Drop for Bench {
         let mut nic = self.nic();
         (nic.is_full, nic.keeps_cancelled) = (false, false);
         nic.end_sends();
+    }
+}
+
+/// A message of [`TAG`] to nobody in particular, whose token is 1.
+pub fn plain() -> TagSend {
+    TagSend {
+        peer: PeerId::ONESELF,
+        tag: TAG,
+        immediate: None,
+        buffer: Buffer::default(),
+        complete_when: CompleteWhen::Reusable,
+        token: 1,
     }
 }
 

@@ -4,16 +4,17 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 use tagmatch_device::matching::{
-    CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern,
+    CompleteWhen, MatchingDevice, MatchingEvent, OperationError, TagPattern, TagSend,
 };
 use tagmatch_device::{Buffer, DownReason, Flush};
 use tagmatch_fabric::handshake::{MeetingHost, break_with};
 
-use super::super::carrier::Data;
+use super::super::carrier::{Data, Label};
 use super::super::control::{NOBODY, Packet, Trailer};
+use super::super::endpoint::Lane;
 use super::super::operations::Kind;
 use super::super::sending::HEAD;
-use super::bench::{Bench, LONG, TAG, head};
+use super::bench::{Bench, LONG, TAG, head, plain};
 
 #[test]
 fn a_buffer_that_libfabric_still_has_stays_with_the_device() {
@@ -107,7 +108,7 @@ fn lent_memory_never_goes_to_libfabric() {
     for length in [10, LONG] {
         // SAFETY: the memory lives until the send has ended, and nobody looks at it before.
         let buffer = unsafe { Buffer::from_raw(start, length, true) };
-        bench.send_buffer(bench.peers[0], None, buffer, CompleteWhen::Reusable, 1);
+        bench.send_buffer(bench.peers[0], buffer, plain());
         if length == LONG {
             let send = bench.trailer().send;
             let go = Packet::Go { send, receive: 4, piece: 4096, end: LONG as u64 };
@@ -141,14 +142,16 @@ fn a_delivered_message_ends_when_its_last_byte_has_come() {
     let bytes = [&[3; HEAD][..], &wants.emit()].concat();
     bench.arrive(peer, &bytes, Some(LONG));
     assert!(bench.received(2).is_none());
-    let Some(Packet::Go { receive, piece: 4096, .. }) = bench.said().pop() else { panic!("no go") };
+    let Some(Packet::Go { receive, piece: 4096, .. }) = bench.take_packets().pop() else {
+        panic!("no go")
+    };
     let tag = bench.ofi.transport.carrier.piece_tag(receive);
     bench.nic().arrive(tag, 0, &[4; 4096]);
     bench.nic().arrive(tag, 0, &[4; 4096]);
-    assert!(bench.received(2).is_none() && bench.said().is_empty());
+    assert!(bench.received(2).is_none() && bench.take_packets().is_empty());
     bench.nic().arrive(tag, 0, &vec![4; LONG - HEAD - 8192]);
     assert_eq!(bench.received(2).unwrap().0, Ok(LONG as u64));
-    assert_eq!(bench.said(), [Packet::Ack { send: 9 }]);
+    assert_eq!(bench.take_packets(), [Packet::Ack { send: 9 }]);
 }
 
 /// Where the data beside a tag has room for one number, the trailer has the other.
@@ -158,7 +161,9 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
         let mut bench = Bench::new(data);
         let peer = bench.peers[0];
         bench.receive(TAG, 100, 1);
-        let wire = bench.ofi.transport.carrier.send(TAG, Some(7), peer.0.into(), LONG as u32, true);
+        let (immediate, length) = (Some(7), Some(LONG as u32));
+        let label = Label { immediate, length, has_trailer: true, ..Label::default() };
+        let wire = bench.wire(peer, label);
         let trailer =
             Trailer { send: 9, immediate: 7, piece_max: 4096, wants_delivery: false, writes: true };
         let bytes = [&head(9)[..HEAD], &trailer.emit()].concat();
@@ -169,8 +174,8 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
         });
         assert_eq!((envelope.immediate, envelope.length), (Some(7), LONG as u64), "{data:?}");
 
-        bench.send_buffer(peer, Some(8), vec![1; 10].into(), CompleteWhen::Reusable, 1);
-        let carried = {
+        bench.send_buffer(peer, vec![1; 10].into(), TagSend { immediate: Some(8), ..plain() });
+        let label = {
             let sent = bench.nic().sent.last().cloned().unwrap();
             bench.ofi.transport.carrier.read(super::Wire { tag: sent.tag, data: sent.data })
         };
@@ -178,9 +183,9 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
             Data::One => {
                 let trailer = bench.trailer();
                 assert_eq!((trailer.immediate, trailer.send), (8, NOBODY));
-                assert_eq!((carried.has_trailer, carried.length), (true, Some(10)));
+                assert_eq!((label.has_trailer, label.length), (true, Some(10)));
             }
-            _ => assert_eq!((carried.has_trailer, carried.immediate), (false, Some(8))),
+            _ => assert_eq!((label.has_trailer, label.immediate), (false, Some(8))),
         }
         // Nobody answers it.
         assert_eq!(bench.sent(1), Some(Ok(())));
@@ -203,7 +208,7 @@ fn a_peer_is_flushed_once_a_mark_behind_its_last_message_has_gone() {
     bench.nic().end_send(1);
     assert_eq!(bench.sent(2), Some(Ok(())));
     assert!(is_pending(&mut bench));
-    assert_eq!(bench.said(), [Packet::Mark { is_side: false }; 2]);
+    assert_eq!(bench.take_packets(), [Packet::Mark { lane: Lane::Messages }; 2]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fabric::handshake::{Hello, MeetingHost, Refusal};
 use tagmatch_ofi_sys as sys;
 
-use super::carrier::{Data, Wire};
+use super::carrier::{Data, Label, Wire};
 use super::control::Packet;
 use super::provider::Way;
 use super::sending::HEAD;
@@ -28,7 +28,7 @@ fn a_message_that_does_not_fit_has_its_full_length_and_its_first_bytes() {
         let (length, buffer) = bench.received(1).unwrap();
         assert_eq!((length, &buffer[..]), (Ok(LONG as u64), &[3; 100][..]), "{data:?}");
         // Its sender need not wait for more.
-        assert_eq!(bench.said(), [Packet::Ack { send: 9 }], "{data:?}");
+        assert_eq!(bench.take_packets(), [Packet::Ack { send: 9 }], "{data:?}");
     }
     // Here the provider cuts it off, and tells what didn't fit.
     let mut bench = Bench::new(Data::Sender);
@@ -109,7 +109,7 @@ fn what_goes_out_has_the_number_that_its_receiver_gave_this_device() {
                 0 => bench.ofi.transport.carrier.read(wire).number,
                 _ => bench.ofi.transport.carrier.control_number(wire),
             };
-            assert_eq!((number, gone.to), (NUMBER as u32, 1 + place as u64 / 2), "{data:?}");
+            assert_eq!((number, gone.to), (NUMBER, 1 + place as u64 / 2), "{data:?}");
         }
         assert_eq!(bench.nic().sent.len(), 4);
     }
@@ -131,9 +131,8 @@ fn a_receive_names_its_sender_in_the_tag_or_beside_it() {
             let beside = source.filter(|_| data == Data::Sender).map_or(sys::FI_ADDR_UNSPEC, |_| 2);
             assert_eq!((asked.from, look.from), (beside, beside), "{data:?}");
             assert_eq!((asked.tag, asked.ignored), (look.tag, look.ignored));
-            let message =
-                |of: PeerId| bench.ofi.transport.carrier.send(TAG, None, of.0.into(), 1, false);
-            let matches = |of| (message(of).tag ^ asked.tag) & !asked.ignored == 0;
+            let message = |peer| bench.wire(peer, Label::default()).tag;
+            let matches = |peer| (message(peer) ^ asked.tag) & !asked.ignored == 0;
             let other_too = source.is_none() || data == Data::Sender;
             assert_eq!((matches(peer), matches(bench.peers[0])), (true, other_too));
         }
@@ -178,7 +177,7 @@ fn a_piece_that_is_too_short_ends_its_sender_and_the_receive() {
     bench.receive(TAG, LONG, 1);
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(1).is_none());
-    let Some(Packet::Go { receive, .. }) = bench.said().pop() else { panic!("no go") };
+    let Some(Packet::Go { receive, .. }) = bench.take_packets().pop() else { panic!("no go") };
     let tag = bench.ofi.transport.carrier.piece_tag(receive);
     bench.nic().arrive(tag, 0, &[4; 4095]);
     let down = Err(OperationError::PeerDown(bench.peers[0]));
@@ -238,7 +237,7 @@ fn a_long_message_goes_in_pieces_into_its_receive() {
     bench.receive(TAG, LONG, 2);
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(2).is_none());
-    let Some(Packet::Go { send: 9, receive, piece: 4096, end }) = bench.said().pop() else {
+    let Some(Packet::Go { send: 9, receive, piece: 4096, end }) = bench.take_packets().pop() else {
         panic!("no go")
     };
     assert_eq!(end, LONG as u64);
@@ -256,7 +255,8 @@ fn a_long_message_goes_in_pieces_into_its_receive() {
 fn a_message_that_a_probe_took_is_given_back_when_it_is_dropped() {
     let mut bench = Bench::new(Data::Both);
     let peer = bench.peers[0];
-    let wire = bench.ofi.transport.carrier.send(TAG, None, peer.0.into(), LONG as u32, true);
+    let length = Some(LONG as u32);
+    let wire = bench.wire(peer, Label { length, has_trailer: true, ..Label::default() });
     bench.nic().waiting = Some((wire.tag, wire.data, HEAD + 16));
     let pattern = TagPattern { tag: TAG, mask: !0, source: None };
     let (held, envelope) = bench.ofi.matched_probe(pattern).unwrap().unwrap();
@@ -269,7 +269,7 @@ fn a_message_that_a_probe_took_is_given_back_when_it_is_dropped() {
     bench.nic().arrive(wire.tag, wire.data, &head(9));
     assert!(bench.events().is_empty());
     // Its sender learns that it was matched.
-    assert_eq!(bench.said(), [Packet::Ack { send: 9 }]);
+    assert_eq!(bench.take_packets(), [Packet::Ack { send: 9 }]);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn what_waits_for_room_is_not_overtaken() {
 #[test]
 fn a_look_waits_for_receives_that_were_posted_before_it() {
     let mut bench = Bench::new(Data::Both);
-    let wire = bench.ofi.transport.carrier.send(TAG, None, bench.peers[0].0.into(), 1, false);
+    let wire = bench.wire(bench.peers[0], Label::default());
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     bench.nic().is_full = true;
     bench.receive(TAG, 10, 1);
@@ -336,7 +336,7 @@ fn a_receive_that_names_a_peer_before_it_is_there_is_overtaken_by_no_wildcard() 
     bench.events();
     assert_eq!(posted(&bench), [2]);
     // A message that the third one may get is found by no look.
-    let wire = bench.ofi.transport.carrier.send(3, None, other.0.into(), 1, false);
+    let wire = bench.wire(other, Label { tag: 3, ..Label::default() });
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     let third = TagPattern { tag: 3, mask: !0, source: None };
     assert!(bench.ofi.probe(third).unwrap().is_none());
@@ -375,7 +375,7 @@ fn what_waits_behind_a_receive_for_a_peer_goes_on_when_that_receive_ends() {
 #[test]
 fn a_look_for_messages_of_a_peer_that_is_not_there_finds_none() {
     let (mut bench, _) = without_its_first_peer();
-    let wire = bench.ofi.transport.carrier.send(TAG, None, bench.peers[1].0.into(), 1, false);
+    let wire = bench.wire(bench.peers[1], Label::default());
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     let pattern = TagPattern { tag: TAG, mask: !0, source: Some(bench.peers[0]) };
     assert_eq!(bench.ofi.probe(pattern).unwrap(), None);

@@ -13,7 +13,7 @@ use super::super::control::{Packet, Trailer};
 use super::super::operations::WRITTEN_MAX;
 use super::super::rma::Target;
 use super::super::sending::HEAD;
-use super::bench::{Bench, LONG, TAG, head};
+use super::bench::{Bench, LONG, TAG, head, plain};
 
 const TARGET: Target = Target { key: 99, address: 1 << 20 };
 
@@ -22,7 +22,7 @@ fn begun(bench: &mut Bench, token: u64) -> (u32, Target) {
     bench.receive(TAG, LONG, token);
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(token).is_none());
-    match bench.said()[..] {
+    match bench.take_packets()[..] {
         [Packet::WriteTo { send: 9, receive, end, target }] if end == LONG as u32 => {
             (receive, target)
         }
@@ -47,7 +47,7 @@ fn the_rest_is_written_and_then_said_to_be() {
         assert_eq!(part.bytes, vec![1; LONG - HEAD]);
         bench.nic().end_sends();
         let sent = bench.sent(1);
-        assert_eq!(bench.said(), [Packet::Written { receive: 4 }]);
+        assert_eq!(bench.take_packets(), [Packet::Written { receive: 4 }]);
         if until == CompleteWhen::Delivered {
             assert_eq!(sent, None);
             bench.say(peer, Packet::Ack { send });
@@ -70,7 +70,7 @@ fn what_could_not_be_written_is_not_said_to_be() {
     assert_eq!(bench.sent(1), None);
     bench.nic().fail_send(0);
     assert_eq!(bench.sent(1), Some(Err(OperationError::PeerDown(peer))));
-    assert!(!bench.is_up(0) && !bench.said().contains(&Packet::Written { receive: 4 }));
+    assert!(!bench.is_up(0) && !bench.take_packets().contains(&Packet::Written { receive: 4 }));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn lent_memory_is_written_out_of_memory_of_the_devices_own() {
     let start = NonNull::new(lent.as_mut_ptr()).unwrap();
     // SAFETY: the memory lives until the send has ended, and nobody looks at it before.
     let buffer = unsafe { Buffer::from_raw(start, lent.len(), true) };
-    bench.send_buffer(peer, None, buffer, CompleteWhen::Reusable, 1);
+    bench.send_buffer(peer, buffer, plain());
     let send = bench.trailer().send;
     bench.nic().sent.clear();
     bench.say(peer, Packet::WriteTo { send, receive: 4, end: 200_000, target: TARGET });
@@ -111,7 +111,7 @@ fn lent_memory_is_written_out_of_memory_of_the_devices_own() {
         place += part.bytes.len();
     }
     assert_eq!(place, 200_000);
-    assert_eq!(bench.said(), [Packet::Written { receive: 4 }]);
+    assert_eq!(bench.take_packets(), [Packet::Written { receive: 4 }]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_buffer_is_registered_until_its_writer_has_done() {
     let (result, buffer) = bench.received(1).unwrap();
     assert_eq!(result, Ok(LONG as u64));
     assert!(buffer[..HEAD] == [3; HEAD] && buffer[HEAD..].iter().all(|byte| *byte == 4));
-    assert!(bench.nic().registered.is_empty() && bench.said().is_empty());
+    assert!(bench.nic().registered.is_empty() && bench.take_packets().is_empty());
 }
 
 #[test]
@@ -137,10 +137,12 @@ fn the_sender_hears_of_delivery_when_all_is_written() {
     let bytes = [&[3; HEAD][..], &trailer.emit()].concat();
     bench.arrive(bench.peers[0], &bytes, Some(LONG));
     assert!(bench.received(1).is_none());
-    let Some(Packet::WriteTo { receive, .. }) = bench.said().pop() else { panic!("no answer") };
+    let Some(Packet::WriteTo { receive, .. }) = bench.take_packets().pop() else {
+        panic!("no answer")
+    };
     bench.say(bench.peers[0], Packet::Written { receive });
     assert!(bench.received(1).is_some());
-    assert_eq!(bench.said(), [Packet::Ack { send: 9 }]);
+    assert_eq!(bench.take_packets(), [Packet::Ack { send: 9 }]);
 }
 
 #[test]
@@ -150,7 +152,7 @@ fn only_what_has_room_is_written() {
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(1).is_none());
     assert_eq!(bench.nic().registered[0].2, 9000);
-    assert!(matches!(bench.said()[..], [Packet::WriteTo { end: 9000, .. }]));
+    assert!(matches!(bench.take_packets()[..], [Packet::WriteTo { end: 9000, .. }]));
 }
 
 #[test]
@@ -170,7 +172,7 @@ fn begun_into_lent(bench: &mut Bench, lent: &mut [u8]) -> Vec<Packet> {
     bench.ofi.receive(TagPattern { tag: TAG, mask: !0, source: None }, buffer, 1).unwrap();
     bench.arrive(bench.peers[0], &head(9), Some(lent.len()));
     assert!(bench.received(1).is_none());
-    bench.said()
+    bench.take_packets()
 }
 
 #[test]
@@ -178,8 +180,8 @@ fn into_lent_memory_a_message_passes_through_memory_of_the_devices_own() {
     for is_written in [true, false] {
         let mut bench = Bench::writing();
         let mut lent = vec![0u8; LONG];
-        let said = begun_into_lent(&mut bench, &mut lent);
-        let [Packet::WriteTo { receive, target, .. }] = said[..] else { panic!("{said:?}") };
+        let packets = begun_into_lent(&mut bench, &mut lent);
+        let [Packet::WriteTo { receive, target, .. }] = packets[..] else { panic!("{packets:?}") };
         assert!(!lent.as_ptr_range().contains(&bench.nic().registered[0].1.cast_const()));
         let peer = bench.peers[0];
         if is_written {
@@ -202,8 +204,8 @@ fn into_lent_memory_a_message_passes_through_memory_of_the_devices_own() {
 fn pieces_come_into_long_memory_that_is_lent_and_where_nobody_can_write() {
     let mut bench = Bench::writing();
     let mut lent = vec![0; WRITTEN_MAX + 1];
-    let said = begun_into_lent(&mut bench, &mut lent);
-    assert!(matches!(said[..], [Packet::Go { .. }]) && bench.nic().registered.is_empty());
+    let packets = begun_into_lent(&mut bench, &mut lent);
+    assert!(matches!(packets[..], [Packet::Go { .. }]) && bench.nic().registered.is_empty());
     break_with(&mut bench.ofi.transport, bench.peers[0], DownReason::Gone);
     bench.wait(|event| matches!(event, MatchingEvent::Received { .. }).then_some(()));
 
@@ -211,7 +213,7 @@ fn pieces_come_into_long_memory_that_is_lent_and_where_nobody_can_write() {
     bench.receive(TAG, LONG, 1);
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(1).is_none());
-    assert!(matches!(bench.said()[..], [Packet::Go { .. }]));
+    assert!(matches!(bench.take_packets()[..], [Packet::Go { .. }]));
 }
 
 #[test]
