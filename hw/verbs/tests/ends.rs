@@ -7,13 +7,7 @@ use tagmatch_rdma_core_sys as sys;
 use tagmatch_testkit::device::{Owned, connect, message, poll, wait_for};
 use tagmatch_verbs::Verbs;
 
-use scripted::{About, Card, break_queue_pairs, change, complete, install, raise, worker};
-
-fn up(device: &str) -> Verbs {
-    let mut verbs = worker(device);
-    assert!(matches!(poll(&mut verbs), Some(Owned::Up(PeerId::ONESELF, _))));
-    verbs
-}
+use scripted::{About, Card, break_queue_pairs, change, complete, install, raise, up};
 
 /// Two workers that are connected, each on a device of its own.
 fn pair() -> (Verbs, Verbs, PeerId) {

@@ -52,14 +52,14 @@ fn a_lost_device_gives_its_receives_back() {
     // The device can't answer these any more.
     let second = add(&mut a, 2, 20, later);
     a.tags().unwrap().delete(second, true, 0).unwrap();
-    let mut seen = Vec::new();
+    let mut answers = Vec::new();
     let reason = await_event(&mut a, |event| match event {
         Event::Tag(TagEvent::Added { entry }) => {
-            seen.push((entry, None));
+            answers.push((entry, None));
             None
         }
         Event::Tag(TagEvent::Deleted { entry, buffer }) => {
-            seen.push((entry, buffer.map(|buffer| buffer.len())));
+            answers.push((entry, buffer.map(|buffer| buffer.len())));
             None
         }
         Event::PeerDown { peer, reason } if peer == to_b => Some(reason),
@@ -67,7 +67,7 @@ fn a_lost_device_gives_its_receives_back() {
     });
     let what = "the device is lost (IBV_EVENT_DEVICE_FATAL)";
     assert_eq!(reason, DownReason::Failed { what, errno: 0 });
-    assert_eq!(seen, [(2, None), (2, Some(1 << 16))], "in the order of the operations");
+    assert_eq!(answers, [(2, None), (2, Some(1 << 16))], "in the order of the operations");
     a.tags().unwrap().delete(first, true, 0).unwrap();
     let length = await_event(&mut a, |event| match event {
         Event::Tag(TagEvent::Deleted { entry: 1, buffer }) => buffer.map(|buffer| buffer.len()),

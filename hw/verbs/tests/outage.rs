@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Device, DownReason, PeerId, Refused};
-use tagmatch_testkit::device::{Owned, connect, message, poll};
+use tagmatch_testkit::device::{Owned, connect, message, poll, up};
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
 /// A line in this file is a fault.
@@ -13,10 +13,7 @@ const CONTROL: &str = "/sys/class/tagmatch-hca/control";
 fn pair(ack_timeout: u8) -> (Verbs, Verbs, PeerId) {
     let ack_timeout = Some(ack_timeout);
     let config = VerbsConfig::default().ack_timeout(ack_timeout).retry_count(Some(7));
-    let [mut a, mut b] = [config.clone(), config].map(|config| Verbs::new(config).unwrap());
-    for device in [&mut a, &mut b] {
-        assert!(matches!(poll(device), Some(Owned::Up(PeerId::ONESELF, _))));
-    }
+    let [mut a, mut b] = [config.clone(), config].map(|config| up(Verbs::new(config).unwrap()));
     let (to_b, _) = connect(&mut a, &mut b);
     (a, b, to_b)
 }

@@ -2,21 +2,15 @@
 
 mod scripted;
 
-use tagmatch_device::{Device, PeerId};
+use tagmatch_device::Device;
 use tagmatch_rdma_core_sys as sys;
-use tagmatch_testkit::device::{Owned, connect, poll};
+use tagmatch_testkit::device::connect;
 use tagmatch_verbs::{Verbs, VerbsInfo};
 
-use scripted::{Card, IWARP, accesses_and_vectors, config, install, is_old, worker};
+use scripted::{Card, IWARP, calls, config, install, is_old, up};
 
 const V1: sys::ibv_gid_type = sys::IBV_GID_TYPE_ROCE_V1;
 const V2: sys::ibv_gid_type = sys::IBV_GID_TYPE_ROCE_V2;
-
-fn up(device: &str) -> Verbs {
-    let mut verbs = worker(device);
-    assert!(matches!(poll(&mut verbs), Some(Owned::Up(PeerId::ONESELF, _))));
-    verbs
-}
 
 /// What a worker on the first card says of one on the second.
 fn refusal(one: Card, other: Card) -> Option<String> {
@@ -162,10 +156,10 @@ fn payloads_may_be_written_in_any_order_and_nothing_else() {
     const RELAXED: u32 = 1 << 20;
     install(&[Card::infiniband("a", 1, 0)]);
     let mut a = up("a");
-    let before = accesses_and_vectors().0;
+    let before = calls(|calls| calls.accesses.clone());
     assert!(!before.is_empty() && before.iter().all(|access| access & RELAXED == 0));
     let buffer = a.allocate(1 << 20).unwrap();
-    let after = accesses_and_vectors().0;
+    let after = calls(|calls| calls.accesses.clone());
     // Beside the buffer, memory of the device's own may have been registered.
     let (payload, others) = after.split_last().unwrap();
     assert_ne!(payload & RELAXED, 0);
@@ -175,7 +169,7 @@ fn payloads_may_be_written_in_any_order_and_nothing_else() {
     is_old();
     let mut a = up("a");
     drop(a.allocate(1 << 20).unwrap());
-    let accesses = accesses_and_vectors().0;
+    let accesses = calls(|calls| calls.accesses.clone());
     assert_eq!(accesses.last().unwrap() & RELAXED, 0);
 }
 
@@ -196,5 +190,5 @@ fn each_rank_of_a_machine_takes_another_interrupt() {
     let card = Card { vectors: 4, ..Card::infiniband("a", 1, 0) };
     install(&[card]);
     let _a = up("a");
-    assert_eq!(accesses_and_vectors().1, [rank.parse::<i32>().unwrap() % 4]);
+    assert_eq!(calls(|calls| calls.vectors.clone()), [rank.parse::<i32>().unwrap() % 4]);
 }

@@ -3,18 +3,14 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers, and a test that fails loudly")]
 
-mod verbs_parts {
-    mod counted;
-    mod queue_pairs;
-}
-
 use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
-use common::{Owned, PATIENCE, READER, connect, message, pattern, poll, wait_for};
+use common::{Owned, PATIENCE, READER, connect, message, pattern, poll, up, wait_for};
 use tagmatch_device::{
-    Buffer, Device, DownReason, Outgoing, PeerId, ReadError, ReadMode, ReadRequest, Refused,
-    RemoteSpan,
+    Buffer, Device, DeviceError, DownReason, Outgoing, PeerId, RawMemory, ReadError, ReadMode,
+    ReadRequest, Refused, RemoteSpan,
 };
 use tagmatch_secret::Secret;
 use tagmatch_testkit::contract::Fixture;
@@ -22,9 +18,7 @@ use tagmatch_testkit::{device as common, device_contract};
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
 fn verbs(config: VerbsConfig) -> Verbs {
-    let mut verbs = Verbs::new(config).unwrap();
-    assert!(matches!(poll(&mut verbs), Some(Owned::Up(PeerId::ONESELF, _))));
-    verbs
+    up(Verbs::new(config).unwrap())
 }
 
 fn pair() -> (Verbs, Verbs, PeerId, PeerId) {
@@ -156,9 +150,9 @@ fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
     let not_ready = receivers_not_ready();
     let mut refused = 0;
     let mut sent = [0u32; 2];
-    let mut came = [0u32; 2];
+    let mut received = [0u32; 2];
     let start = Instant::now();
-    while came.iter().any(|came| *came < 2000) {
+    while received.iter().any(|count| *count < 2000) {
         for (side, (device, peer)) in [(&mut a, to_b), (&mut b, to_a)].into_iter().enumerate() {
             for _ in 0..40 {
                 if sent[side] == 2000 {
@@ -184,12 +178,12 @@ fn streams_both_ways_keep_their_order_and_stop_at_their_credits() {
                 let Some(event) = poll(device) else { break };
                 let Owned::Message(_, None, bytes) = event else { panic!("{event:?}") };
                 let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
-                assert_eq!(number, came[side], "side {side}");
+                assert_eq!(number, received[side], "side {side}");
                 assert!(bytes[4..] == pattern(number as usize, (number * 37 % 900) as usize));
-                came[side] += 1;
+                received[side] += 1;
             }
         }
-        assert!(start.elapsed() < 3 * PATIENCE, "{sent:?} sent, {came:?} came");
+        assert!(start.elapsed() < 3 * PATIENCE, "{sent:?} sent, {received:?} received");
     }
     assert!(refused > 0, "no queue was ever full");
     assert_eq!(receivers_not_ready(), not_ready, "with credits, every message finds a buffer");
@@ -365,4 +359,37 @@ fn workers_of_one_job_connect_and_no_others() {
         assert!(b.peer_address(PeerId(1)).is_none(), "a worker of another job is no peer");
     }
     connect(&mut with(job(1)), &mut with(job(1)));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn memory_that_is_not_there_is_not_registered() {
+    let mut device = verbs(VerbsConfig::default());
+    let nowhere = NonNull::new(ptr::without_provenance_mut(1 << 40)).unwrap();
+    // SAFETY: no buffer is made of it.
+    let memory = unsafe { RawMemory::new(nowhere, 8192) }.unwrap();
+    let refused = device.register(memory);
+    assert!(matches!(refused, Err(DeviceError::System { call: "ibv_reg_mr", .. })), "{refused:?}");
+}
+
+/// Bytes of this process that are in memory.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: ci/test roce"]
+fn idle_peers_take_little_memory() {
+    const PEERS: u64 = 24;
+    let mut center = verbs(VerbsConfig::default());
+    let mut others: Vec<_> = (0..PEERS).map(|_| verbs(VerbsConfig::default())).collect();
+    let before = resident_bytes();
+    for other in &mut others {
+        connect(other, &mut center);
+    }
+    // Each connection has two ends here. Soft-RoCE's send queues are longer than others'.
+    let resident = resident_bytes().saturating_sub(before) / (2 * PEERS);
+    assert!(resident < 112 << 10, "an idle peer takes {resident} bytes");
 }

@@ -95,8 +95,12 @@ unsafe extern "C" fn query_port(
     _: u8,
     attr: *mut sys::ibv_port_attr,
 ) -> i32 {
+    let port = with(|world| {
+        let card = world.card_of(context);
+        sys::ibv_port_attr { pkey_tbl_len: card.partition_keys.len() as u16, ..card.port }
+    });
     // SAFETY: the caller's.
-    unsafe { attr.write(with(|world| world.card_of(context).port)) };
+    unsafe { attr.write(port) };
     0
 }
 
@@ -113,9 +117,17 @@ unsafe extern "C" fn query_gid(
     0
 }
 
-/// The ports have no table of partition keys, as some of RoCE.
-unsafe extern "C" fn query_pkey(_: *mut sys::ibv_context, _: u8, _: i32, _: *mut u16) -> i32 {
-    -1
+unsafe extern "C" fn query_pkey(
+    context: *mut sys::ibv_context,
+    _: u8,
+    index: i32,
+    key: *mut u16,
+) -> i32 {
+    let found = with(|world| world.card_of(context).partition_keys.get(index as usize).copied());
+    let Some(found) = found else { return -1 };
+    // SAFETY: the caller's.
+    unsafe { key.write(found.to_be()) };
+    0
 }
 
 unsafe extern "C" fn query_gid_ex(
@@ -164,8 +176,13 @@ unsafe extern "C" fn reg_mr(
     length: usize,
     access: i32,
 ) -> *mut sys::ibv_mr {
-    with(|world| world.accesses.push(access.cast_unsigned()));
-    made(sys::ibv_mr { pd, addr, length, ..sys::ibv_mr::zeroed() })
+    let key = with(|world| {
+        world.calls.accesses.push(access.cast_unsigned());
+        world.calls.registered_bytes += length;
+        world.last_number += 1;
+        world.last_number
+    });
+    made(sys::ibv_mr { pd, addr, length, lkey: key, rkey: key, ..sys::ibv_mr::zeroed() })
 }
 
 unsafe extern "C" fn reg_mr_iova2(
@@ -181,6 +198,7 @@ unsafe extern "C" fn reg_mr_iova2(
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
+    with(|world| world.calls.unregistered += 1);
     // SAFETY: the caller's promise.
     unsafe { free(mr) }
 }
@@ -208,7 +226,7 @@ unsafe extern "C" fn create_cq(
 ) -> *mut sys::ibv_cq {
     let cq = made(sys::ibv_cq { context, channel, ..sys::ibv_cq::zeroed() });
     with(|world| {
-        world.vectors.push(vector);
+        world.calls.vectors.push(vector);
         world.completions.insert(cq, Default::default());
     });
     cq
@@ -271,8 +289,16 @@ unsafe extern "C" fn create_qp(
     attr: *mut sys::ibv_qp_init_attr,
 ) -> *mut sys::ibv_qp {
     // SAFETY: the caller's.
-    let (context, attr) = unsafe { ((*pd).context, &*attr) };
+    let (context, attr) = unsafe { ((*pd).context, &mut *attr) };
     with(|world| {
+        let inline_max = world.card_of(context).inline_max;
+        world.calls.inline_sizes.push(attr.cap.max_inline_data);
+        if attr.cap.max_inline_data > inline_max {
+            // As `providers/irdma/uverbs.c`.
+            // SAFETY: the place of this thread's errno.
+            unsafe { *libc::__errno_location() = libc::EINVAL };
+            return null_mut();
+        }
         world.last_number += 1;
         let mut qp = sys::ibv_qp { context, pd, ..sys::ibv_qp::zeroed() };
         (qp.send_cq, qp.recv_cq, qp.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
@@ -293,6 +319,7 @@ unsafe extern "C" fn modify_qp(
 ) -> i32 {
     // SAFETY: both are the caller's.
     let (qp, attr) = unsafe { (&mut *qp, &*attr) };
+    with(|world| world.calls.changes.push((*attr, mask.cast_unsigned())));
     if mask.cast_unsigned() & sys::IBV_QP_STATE != 0 {
         qp.state = attr.qp_state;
     }
@@ -314,6 +341,11 @@ unsafe extern "C" fn create_ah(
     pd: *mut sys::ibv_pd,
     attr: *mut sys::ibv_ah_attr,
 ) -> *mut sys::ibv_ah {
+    let delay = with(|world| {
+        world.calls.handles += 1;
+        world.handle_delay
+    });
+    std::thread::sleep(delay);
     let ah = made(sys::ibv_ah { pd, ..sys::ibv_ah::zeroed() });
     // SAFETY: the caller's.
     with(|world| world.handles.insert(ah, unsafe { *attr }));

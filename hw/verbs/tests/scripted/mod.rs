@@ -13,8 +13,10 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use tagmatch_rdma_core_sys as sys;
+use tagmatch_testkit::device;
 use tagmatch_verbs::{Library, Verbs, VerbsConfig};
 
 /// `IBV_TRANSPORT_IWARP`.
@@ -29,6 +31,10 @@ pub struct Card {
     pub vectors: i32,
     pub port: sys::ibv_port_attr,
     pub gids: Vec<sys::ibv_gid_entry>,
+    /// Most bytes that a request has inline.
+    pub inline_max: u32,
+    /// Without keys, the port has no table of them, as some of RoCE.
+    pub partition_keys: Vec<u16>,
 }
 
 fn gid_entry(address: Ipv6Addr, kind: sys::ibv_gid_type) -> sys::ibv_gid_entry {
@@ -47,7 +53,16 @@ impl Card {
         port.max_msg_sz = 1 << 30;
         (port.active_width, port.active_speed) = (2, 128);
         port.link_layer = link_layer;
-        Card { name, transport: 0, srqs_max: 16, vectors: 1, port, gids }
+        Card {
+            name,
+            transport: 0,
+            srqs_max: 16,
+            vectors: 1,
+            port,
+            gids,
+            inline_max: u32::MAX,
+            partition_keys: Vec::new(),
+        }
     }
 
     /// On InfiniBand, in the subnet with this prefix.
@@ -75,13 +90,31 @@ struct World {
     contexts: Vec<*mut sys::ibv_context>,
     async_events: VecDeque<(*mut sys::ibv_context, sys::ibv_async_event)>,
     completions: HashMap<*mut sys::ibv_cq, VecDeque<sys::ibv_wc>>,
-    vectors: Vec<i32>,
+    calls: Calls,
+    /// How long creating a handle takes.
+    handle_delay: Duration,
     receives: HashMap<*mut sys::ibv_srq, VecDeque<(u64, sys::ibv_sge)>>,
     qps: HashMap<u32, Qp>,
     handles: HashMap<*mut sys::ibv_ah, sys::ibv_ah_attr>,
-    /// The accesses of all regions that were registered.
-    accesses: Vec<u32>,
     last_number: u32,
+}
+
+/// What was asked of the library since the devices were installed.
+#[derive(Default)]
+pub struct Calls {
+    /// The accesses of all regions that were registered, and their bytes.
+    pub accesses: Vec<u32>,
+    pub registered_bytes: usize,
+    /// Regions that are registered no more.
+    pub unregistered: usize,
+    /// Handles that were created.
+    pub handles: usize,
+    /// The vectors of the completion queues.
+    pub vectors: Vec<i32>,
+    /// The inline bytes of each queue pair that was asked for.
+    pub inline_sizes: Vec<u32>,
+    /// The attributes of each change of a queue pair, and which of them it sets.
+    pub changes: Vec<(sys::ibv_qp_attr, u32)>,
 }
 
 struct Qp {
@@ -129,6 +162,7 @@ pub fn install(cards: &[Card]) {
             world.devices.push(device);
         }
         world.cards = cards.to_vec();
+        world.calls = Calls::default();
     });
 }
 
@@ -142,9 +176,14 @@ pub fn change(name: &str, change: impl FnOnce(&mut Card)) {
     with(|world| change(world.cards.iter_mut().find(|card| card.name == name).unwrap()));
 }
 
-/// The accesses of the regions that were registered, and the vectors of the completion queues.
-pub fn accesses_and_vectors() -> (Vec<u32>, Vec<i32>) {
-    with(|world| (world.accesses.clone(), world.vectors.clone()))
+/// Looks at what was asked of the library.
+pub fn calls<T>(look: impl FnOnce(&mut Calls) -> T) -> T {
+    with(|world| look(&mut world.calls))
+}
+
+/// Lets the creation of a handle take so long, as for a host that doesn't answer.
+pub fn let_handles_wait(delay: Duration) {
+    with(|world| world.handle_delay = delay);
 }
 
 /// What an asynchronous event is about.
@@ -226,9 +265,9 @@ pub fn config(device: &str) -> VerbsConfig {
     VerbsConfig::default().device(device).library(SCRIPTED)
 }
 
-/// A worker on a device of this thread.
-pub fn worker(device: &str) -> Verbs {
-    Verbs::new(config(device)).unwrap()
+/// A worker on a device of this thread, which has told of itself.
+pub fn up(device: &str) -> Verbs {
+    device::up(Verbs::new(config(device)).unwrap())
 }
 
 fn table() -> Result<&'static sys::Verbs, &'static sys::LoadError> {

@@ -57,6 +57,17 @@ pub(super) unsafe extern "C" fn post_send(
         let qp = &*qp;
         let wr = &*wr;
         let is_failed = qp.state == sys::IBV_QPS_ERR;
+        if wr.opcode == sys::IBV_WR_RDMA_READ && !is_failed {
+            let mut from = with_exposed_provenance_mut::<u8>(wr.wr.rdma.remote_addr as usize);
+            for at in 0..wr.num_sge as usize {
+                let part = *wr.sg_list.add(at);
+                let to = with_exposed_provenance_mut::<u8>(part.addr as usize);
+                from.copy_to(to, part.length as usize);
+                from = from.add(part.length as usize);
+            }
+        }
+        // Its receiver learns nothing of it.
+        let is_silent = [sys::IBV_WR_RDMA_WRITE, sys::IBV_WR_RDMA_READ].contains(&wr.opcode);
         let mut bytes = Vec::new();
         for at in 0..wr.num_sge as usize {
             let part = *wr.sg_list.add(at);
@@ -70,7 +81,7 @@ pub(super) unsafe extern "C" fn post_send(
                 let number = wr.wr.ud.remote_qpn;
                 let arrived = sys::ibv_wc { opcode: sys::IBV_WC_RECV, ..sys::ibv_wc::zeroed() };
                 world.deliver(qp, number, &bytes, arrived);
-            } else if !is_failed && wr.opcode != sys::IBV_WR_RDMA_WRITE {
+            } else if !is_failed && !is_silent {
                 let mut arrived = sys::ibv_wc { opcode: sys::IBV_WC_RECV, ..sys::ibv_wc::zeroed() };
                 if wr.opcode == sys::IBV_WR_RDMA_WRITE_WITH_IMM {
                     arrived.opcode = sys::IBV_WC_RECV_RDMA_WITH_IMM;
