@@ -2,14 +2,15 @@
 //! declarations.
 
 use std::ffi::{CStr, CString, c_int};
-use std::process::Command;
 use std::ptr::{null, null_mut};
 
 use tagmatch_ofi_sys::load::{LIBRARY_VARIABLE, LoadError, VERSION_MIN};
+use tagmatch_ofi_sys::signals::Signals;
 use tagmatch_ofi_sys::{
     FI_CLASS_DOMAIN, FI_CLASS_FABRIC, FI_EP_RDM, FI_ETRUNC, FI_MAJOR, FI_MINOR, FI_TAGGED,
     FI_THREAD_SAFE, FI_VERSION, Libfabric, fi_info, fid, fid_domain, fid_fabric,
 };
+use tagmatch_testkit::device::{again, role};
 
 fn load(path: &str) -> Result<Libfabric, LoadError> {
     // SAFETY: these tests load only libraries of the system.
@@ -49,26 +50,6 @@ fn versions_are_one_number() {
     assert!(FI_VERSION(2, 0) > FI_VERSION(1, 99));
 }
 
-/// The variable that is set for the child processes of these tests.
-const CHILD: &str = "LOAD_TEST_IS_CHILD";
-
-/// Runs a test in a process of its own, which loads the library anew.
-fn child(test: &str, library: Option<&str>) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(CHILD, "1");
-    if let Some(library) = library {
-        command.env(LIBRARY_VARIABLE, library);
-    }
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}");
-    text
-}
-
-fn is_child() -> bool {
-    std::env::var_os(CHILD).is_some()
-}
-
 /// The library of this machine, or `None` with a line that says why the test was skipped.
 fn installed() -> Option<Libfabric> {
     match Libfabric::from_environment() {
@@ -81,40 +62,28 @@ fn installed() -> Option<Libfabric> {
     }
 }
 
-/// The handler of each signal.
-fn handlers() -> Vec<usize> {
-    let handler = |signal| {
-        // SAFETY: the call fills the structure.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, null(), &raw mut action);
-            action.sa_sigaction
-        }
-    };
-    (1..32).map(handler).collect()
-}
-
 #[test]
 fn the_environment_names_the_library() {
-    if is_child() {
+    if role().is_some() {
         println!("child: {:?}", Libfabric::from_environment().map_err(|error| error.to_string()));
         return;
     }
-    let text = child("the_environment_names_the_library", Some("/nowhere/another.so"));
+    let text =
+        again("the_environment_names_the_library", &[(LIBRARY_VARIABLE, "/nowhere/another.so")]);
     assert!(text.contains("child: Err(") && text.contains("/nowhere/another.so"), "{text}");
 }
 
 #[test]
 fn loading_the_installed_library_leaves_signals_alone() {
-    if is_child() {
-        let before = handlers();
+    if role().is_some() {
+        let before = Signals::now();
         if let Some(libfabric) = installed() {
-            assert!(handlers() == before, "a signal's handler has changed");
+            assert!(before.are_unchanged(), "a signal's handler has changed");
             println!("child: {} {}", libfabric.path(), libfabric.error_text(-FI_ETRUNC));
         }
         return;
     }
-    let text = child("loading_the_installed_library_leaves_signals_alone", None);
+    let text = again("loading_the_installed_library_leaves_signals_alone", &[]);
     let is_fine = text.contains("libfabric.so") && text.contains("Truncation error");
     assert!(is_fine || text.contains("SKIPPED"), "{text}");
     println!("{text}");
@@ -151,7 +120,7 @@ fn tcp_on_loopback(libfabric: &Libfabric) -> (c_int, *mut fi_info) {
 /// A provider of the installed library reads and writes these structures as we do.
 #[test]
 fn the_installed_library_opens_a_domain() {
-    if is_child() {
+    if role().is_some() {
         let Some(libfabric) = installed() else { return };
         let (answer, info) = tcp_on_loopback(&libfabric);
         assert_eq!(answer, 0, "{}", libfabric.error_text(answer));
@@ -177,7 +146,7 @@ fn the_installed_library_opens_a_domain() {
         }
         return;
     }
-    let text = child("the_installed_library_opens_a_domain", None);
+    let text = again("the_installed_library_opens_a_domain", &[]);
     assert!(text.contains("child: tcp") || text.contains("SKIPPED"), "{text}");
     println!("{text}");
 }

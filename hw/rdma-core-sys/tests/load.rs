@@ -1,11 +1,11 @@
 //! Loading: errors say what is wrong, and the installed library has all functions.
 
 use std::ffi::CString;
-use std::process::Command;
 
 use tagmatch_rdma_core_sys::{
     LoadError, Verbs, ibv_context, ibv_srq, ibv_srq_init_attr_ex, load, verbs_context,
 };
+use tagmatch_testkit::device::{again, role};
 
 fn load(path: &str) -> Result<Verbs, LoadError> {
     // SAFETY: these tests load only libraries of the system.
@@ -54,23 +54,15 @@ fn the_installed_library_has_all_functions() {
     }
 }
 
-/// The variable that is set for the child process of [`the_environment_names_the_library`].
-const CHILD: &str = "LOAD_TEST_IS_CHILD";
-
 #[test]
 fn the_environment_names_the_library() {
-    if std::env::var_os(CHILD).is_some() {
+    if role().is_some() {
         println!("child: {:?}", Verbs::get().map_err(ToString::to_string));
         return;
     }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_environment_names_the_library", "--nocapture"])
-        .env(CHILD, "1")
-        .env(load::LIBRARY_VARIABLE, "/nowhere/another.so")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("child: Err("), "{text}");
+    let test = "the_environment_names_the_library";
+    let text = again(test, &[(load::LIBRARY_VARIABLE, "/nowhere/another.so")]);
+    assert!(text.contains("child: Err("), "{text}");
     assert!(text.contains("/nowhere/another.so"), "{text}");
 }
 

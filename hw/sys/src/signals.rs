@@ -9,6 +9,9 @@
 /// Signals 1 to 31. These libraries don't use the real-time signals.
 const SIGNALS: std::ops::Range<libc::c_int> = 1..32;
 
+/// The kernel's flag for an action with a way back from its handler.
+const SA_RESTORER: libc::c_int = 0x0400_0000;
+
 /// The handlers of this process and the alternate stack of this thread, to be restored later.
 pub struct Signals {
     actions: Vec<(libc::c_int, libc::sigaction)>,
@@ -31,18 +34,36 @@ impl Signals {
         }
     }
 
+    /// Whether all handlers and the stack of this thread are as they were.
+    pub fn are_unchanged(&self) -> bool {
+        let now = Signals::now();
+        self.changed(&now).next().is_none() && !self.has_another_stack(&now)
+    }
+
     /// Restores the handlers and the stack that have changed.
     pub fn restore(&self) {
         let now = Signals::now();
-        for ((signal, before), (_, after)) in self.actions.iter().zip(&now.actions) {
-            if before.sa_sigaction != after.sa_sigaction || before.sa_flags != after.sa_flags {
-                // SAFETY: a handler that was installed before the library was loaded.
-                unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
-            }
+        for (signal, before) in self.changed(&now) {
+            // SAFETY: a handler that was installed before the library was loaded.
+            unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
         }
-        if now.stack.ss_sp != self.stack.ss_sp || now.stack.ss_flags != self.stack.ss_flags {
+        if self.has_another_stack(&now) {
             // SAFETY: the stack that this thread had before the library was loaded, or none.
             unsafe { libc::sigaltstack(&raw const self.stack, std::ptr::null_mut()) };
         }
+    }
+
+    /// The actions that are others now.
+    fn changed(&self, now: &Signals) -> impl Iterator<Item = &(libc::c_int, libc::sigaction)> {
+        let facts = |action: &libc::sigaction| {
+            // The C library adds the flag to each action that it sets.
+            (action.sa_sigaction, action.sa_flags & !SA_RESTORER)
+        };
+        let both = self.actions.iter().zip(&now.actions);
+        both.filter(move |(was, is)| facts(&was.1) != facts(&is.1)).map(|(was, _)| was)
+    }
+
+    fn has_another_stack(&self, now: &Signals) -> bool {
+        now.stack.ss_sp != self.stack.ss_sp || now.stack.ss_flags != self.stack.ss_flags
     }
 }

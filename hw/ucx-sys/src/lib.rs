@@ -31,7 +31,7 @@ pub mod types;
 
 pub use load::{LoadError, Ucp};
 pub use status::*;
-pub use tagmatch_sys::{Constant, Structure};
+pub use tagmatch_sys::{Constant, Structure, signals};
 pub use types::*;
 
 /// Every structure of this crate, for comparison with the header.

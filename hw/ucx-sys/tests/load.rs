@@ -2,8 +2,9 @@
 //! and signal handlers stay as they are.
 
 use std::ffi::CString;
-use std::process::Command;
 
+use tagmatch_testkit::device::{again, role};
+use tagmatch_ucx_sys::signals::Signals;
 use tagmatch_ucx_sys::{LoadError, UCS_ERR_MESSAGE_TRUNCATED, Ucp, load};
 
 fn load(path: &str) -> Result<Ucp, LoadError> {
@@ -34,45 +35,14 @@ fn an_old_version_is_named() {
     assert!(text.contains("1.9") && text.contains("1.13") && text.contains("libucx0"), "{text}");
 }
 
-/// The variable that is set for the child processes of these tests.
-const CHILD: &str = "LOAD_TEST_IS_CHILD";
-
-fn child(test: &str, library: Option<&str>) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).env(CHILD, "1");
-    if let Some(library) = library {
-        command.env(load::LIBRARY_VARIABLE, library);
-    }
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}");
-    text
-}
-
-/// Handler and flags of each signal, and the alternate signal stack.
-fn signals() -> Vec<(usize, i32, usize)> {
-    // SAFETY: the calls fill the structures.
-    unsafe {
-        let mut stack: libc::stack_t = std::mem::zeroed();
-        libc::sigaltstack(std::ptr::null(), &raw mut stack);
-        let action = |signal| {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &raw mut action);
-            // The C library adds SA_RESTORER to each action that it sets.
-            (action.sa_sigaction, action.sa_flags & !0x0400_0000, stack.ss_sp.addr())
-        };
-        (1..32).map(action).collect()
-    }
-}
-
 /// Runs in a process of its own, because a process loads a library once.
 #[test]
 fn the_installed_library_has_all_functions_and_leaves_signals_alone() {
-    if std::env::var_os(CHILD).is_some() {
-        let before = signals();
+    if role().is_some() {
+        let before = Signals::now();
         match Ucp::get() {
             Ok(ucp) => {
-                assert!(signals() == before, "a signal's handler has changed");
+                assert!(before.are_unchanged(), "a signal's handler has changed");
                 assert!(ucp.version() >= (1, 13, 0) && !ucp.was_loaded_before());
                 assert!(ucp.ucs_log_push_handler.is_some());
                 let text = ucp.status_text(UCS_ERR_MESSAGE_TRUNCATED);
@@ -84,7 +54,7 @@ fn the_installed_library_has_all_functions_and_leaves_signals_alone() {
         return;
     }
     let test = "the_installed_library_has_all_functions_and_leaves_signals_alone";
-    let text = child(test, None);
+    let text = again(test, &[]);
     let is_fine = text.contains("libucp.so") && text.contains("truncated");
     assert!(is_fine || text.contains("SKIPPED"), "{text}");
     println!("{text}");
@@ -92,10 +62,13 @@ fn the_installed_library_has_all_functions_and_leaves_signals_alone() {
 
 #[test]
 fn the_environment_names_the_library() {
-    if std::env::var_os(CHILD).is_some() {
+    if role().is_some() {
         println!("child: {:?}", Ucp::get().map_err(ToString::to_string));
         return;
     }
-    let text = child("the_environment_names_the_library", Some("/nowhere/another.so"));
+    let text = again(
+        "the_environment_names_the_library",
+        &[(load::LIBRARY_VARIABLE, "/nowhere/another.so")],
+    );
     assert!(text.contains("child: Err(") && text.contains("/nowhere/another.so"), "{text}");
 }

@@ -4,19 +4,19 @@
 //! Each test runs over each of the transports that are named in `TAGMATCH_TEST_UCX_TLS` (values of
 //! `UCX_TLS`, apart by spaces), else over shared memory and over TCP.
 
-use std::process::Command;
 use std::ptr::NonNull;
 
 use tagmatch_device::matching::{MatchingDevice, TagSend, Unfit};
 use tagmatch_device::{Buffer, DeviceError, DownReason, PeerId};
 use tagmatch_secret::Secret;
-use tagmatch_testkit::device::{ROLE, role};
+use tagmatch_testkit::device::{again, role};
 use tagmatch_testkit::matching::{
     Fixture, Settings, connect, down, drain, exactly, expect, pair, pattern_of, receive, send_of,
     up, wait,
 };
 use tagmatch_testkit::matching_contract;
 use tagmatch_ucx::{Ucx, UcxConfig};
+use tagmatch_ucx_sys::signals::Signals;
 
 struct Transports;
 
@@ -126,26 +126,13 @@ fn immediate_data_needs_bits_above_the_layout() {
     assert!(matches!(unfit, Unfit::NotCarried(_)) && &buffer[..] == b"abc", "{unfit:?}");
 }
 
-fn signals() -> Vec<(usize, i32)> {
-    // SAFETY: structures that the calls fill.
-    unsafe {
-        let action = |signal| {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &raw mut action);
-            // The C library adds SA_RESTORER to whatever it sets.
-            (action.sa_sigaction, action.sa_flags & !0x0400_0000)
-        };
-        (1..32).map(action).collect()
-    }
-}
-
 /// What UCX would print by itself: of a device that can't be made, of one whose peer dies, of one
 /// that is dropped with messages in it.
 #[test]
 #[ignore = "needs libucx0: ci/test ucx"]
 fn signals_stay_as_they_are_and_nothing_is_printed() {
     if role().is_some() {
-        let before = signals();
+        let before = Signals::now();
         let unknown = config("tcp").transports(Some("nonsense".into()));
         assert!(matches!(Ucx::new(unknown), Err(DeviceError::System { .. })));
         for tls in Transports::ways() {
@@ -156,18 +143,11 @@ fn signals_stay_as_they_are_and_nothing_is_printed() {
             drop(a);
             drain(&mut b);
         }
-        assert!(signals() == before, "a signal's handler has changed");
+        assert!(before.are_unchanged(), "a signal's handler has changed");
         return;
     }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["signals_stay_as_they_are_and_nothing_is_printed", "--exact", "--nocapture"])
-        .args(["--include-ignored", "-q"])
-        .env(ROLE, "child")
-        .env("UCX_LOG_LEVEL", "info")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
+    let test = "signals_stay_as_they_are_and_nothing_is_printed";
+    let text = again(test, &[("UCX_LOG_LEVEL", "info")]);
     assert!(!text.contains("UCX"), "{text}");
 }
 

@@ -4,7 +4,7 @@ mod scripted;
 
 use tagmatch_device::Device;
 use tagmatch_rdma_core_sys as sys;
-use tagmatch_testkit::device::connect;
+use tagmatch_testkit::device::{again, connect};
 use tagmatch_verbs::{Verbs, VerbsInfo};
 
 use scripted::{Card, IWARP, calls, config, install, is_old, up};
@@ -179,11 +179,8 @@ fn each_rank_of_a_machine_takes_another_interrupt() {
     const RANK: &str = "MPI_LOCALRANKID";
     let Ok(rank) = std::env::var(RANK) else {
         for rank in 0..6 {
-            let name = "each_rank_of_a_machine_takes_another_interrupt";
-            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-            let again = again.args(["--exact", name]).env(RANK, rank.to_string());
-            let output = again.output().unwrap();
-            assert!(output.status.success(), "rank {rank}: {output:?}");
+            let test = "each_rank_of_a_machine_takes_another_interrupt";
+            again(test, &[(RANK, &rank.to_string())]);
         }
         return;
     };

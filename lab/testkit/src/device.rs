@@ -312,10 +312,24 @@ pub struct Other {
 /// The environment variable that gives a spawned process its role.
 pub const ROLE: &str = "TAGMATCH_TEST_ROLE";
 
-/// The role of this process, if it was spawned by [`Other`].
+/// The role of this process, if it was spawned by [`Other`] or by [`again`].
 #[must_use]
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
+}
+
+/// Runs a test of this program once more, in a process of its own that has a [`role`] and these
+/// variables. Gives what that process prints.
+///
+/// # Panics
+/// If the test fails there.
+pub fn again(test: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--include-ignored", "--nocapture", "-q"]);
+    let output = command.env(ROLE, "child").envs(variables.iter().copied()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{variables:?}: {text}");
+    text
 }
 
 impl Other {

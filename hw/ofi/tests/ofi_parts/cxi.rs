@@ -2,13 +2,12 @@
 //! NIC counts.
 
 use std::ops::Range;
-use std::process::Command;
 use std::time::Instant;
 
 use tagmatch_device::matching::{MatchingDevice, MatchingEvent};
 use tagmatch_device::{Buffer, PeerId, TagMatching};
 use tagmatch_ofi::{NicMatches, Ofi};
-use tagmatch_testkit::device::{Other, PATIENCE, ROLE, hear_line, role, say};
+use tagmatch_testkit::device::{Other, PATIENCE, again, hear_line, role, say};
 use tagmatch_testkit::matching::{message_of, pair, pattern_of, send_of, synchronous, wait};
 use tagmatch_testkit::scratch::Scratch;
 
@@ -21,17 +20,7 @@ fn child(test: &str, knobs: &[(&str, &str)]) -> Option<String> {
         println!("SKIPPED: FI_PROVIDER_PATH names no provider cxi");
         return None;
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("ofi_parts::cxi::{test}"), "--exact", "--nocapture", "-q"]);
-    command.arg("--include-ignored").env(ROLE, "child").envs(knobs.iter().copied());
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{knobs:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Some(text)
+    Some(again(&format!("ofi_parts::cxi::{test}"), knobs))
 }
 
 #[test]
@@ -133,15 +122,15 @@ fn check(event: &MatchingEvent, length: impl Fn(u64) -> usize) -> u64 {
 /// Sends so many messages, each to a receive that waits for it and has this tag, and returns how
 /// many were received.
 fn exchange([a, b]: [&mut Ofi; 2], [to_b, to_a]: [PeerId; 2], tags: Range<u64>) -> u64 {
-    let mut seen = 0;
+    let mut events = 0;
     for tag in tags {
         b.receive(pattern_of(tag, !0, Some(to_a)), Buffer::zeroed(64), tag).unwrap();
         a.send(synchronous(to_b, tag, &[1; 64])).unwrap();
         let (envelope, _) = wait(&mut [a, b], "it", |_, event| message_of(event, tag));
         assert_eq!(envelope.length, 64);
-        seen += 1;
+        events += 1;
     }
-    seen
+    events
 }
 
 /// The NIC's matches since `before`.
@@ -219,12 +208,12 @@ fn the_nic_counts_for_all_processes_together() {
         Some(share) => {
             let share: u64 = share.parse().unwrap();
             let (mut a, mut b, to_b, to_a) = pair::<Providers>("cxi");
-            let mut seen = 0;
+            let mut events = 0;
             say("ready");
             for tags in [0..share / 2, share / 2..share] {
                 assert_eq!(hear_line(), "go");
-                seen += exchange([&mut a, &mut b], [to_b, to_a], tags);
-                say(seen);
+                events += exchange([&mut a, &mut b], [to_b, to_a], tags);
+                say(events);
             }
             // The parent ends this process.
             hear_line();

@@ -5,44 +5,25 @@ use std::process::Command;
 
 use tagmatch_device::DeviceError;
 use tagmatch_ofi::{Ofi, OfiConfig};
-use tagmatch_testkit::device::{ROLE, role};
+use tagmatch_ofi_sys::signals::Signals;
+use tagmatch_testkit::device::{again, role};
 use tagmatch_testkit::matching::{Fixture, up};
 use tagmatch_testkit::scratch::Scratch;
 
 use crate::{Providers, config};
 
-/// Runs a test once more with these variables; what it prints.
 fn child(test: &str, variables: &[(&str, &str)]) -> String {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("ofi_parts::process::{test}"), "--exact", "--nocapture", "-q"]);
-    command.arg("--include-ignored").env(ROLE, "child").envs(variables.iter().copied());
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}");
-    text
-}
-
-fn signals() -> Vec<(usize, i32)> {
-    // SAFETY: structures that the calls fill.
-    unsafe {
-        let action = |signal| {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &raw mut action);
-            // The C library adds SA_RESTORER to whatever it sets.
-            (action.sa_sigaction, action.sa_flags & !0x0400_0000)
-        };
-        (1..32).map(action).collect()
-    }
+    again(&format!("ofi_parts::process::{test}"), variables)
 }
 
 #[test]
 #[ignore = "needs libfabric1: ci/test ofi"]
 fn signals_stay_as_they_are() {
     if role().is_some() {
-        let before = signals();
+        let before = Signals::now();
         for provider in Providers::ways_across() {
             drop(up::<Providers>(&provider));
-            assert!(signals() == before, "{provider} has changed a signal's handler");
+            assert!(before.are_unchanged(), "{provider} has changed a signal's handler");
         }
         return;
     }
