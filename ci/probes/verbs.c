@@ -6,7 +6,6 @@
 /* Names for types that C leaves without a name, or with a tag only. */
 #define NAMED(outer, member, name) typedef typeof(((outer *)0)->member) name
 NAMED(union ibv_gid, global, ibv_gid_global);
-NAMED(struct ibv_odp_caps, per_transport_caps, ibv_odp_caps_per_transport);
 NAMED(struct ibv_async_event, element, ibv_async_event_element);
 NAMED(struct ibv_send_wr, wr, ibv_send_wr_wr);
 NAMED(struct ibv_send_wr, wr.rdma, ibv_send_wr_rdma);

@@ -2,7 +2,9 @@
 //! print the headers' own facts: those of version 1.17, or with the argument `later` those that
 //! later versions have added.
 
-use tagmatch_ofi_sys::{Structure, constants, later_constants, later_structures, structures};
+use tagmatch_ofi_sys::{
+    OPAQUE, Structure, constants, later_constants, later_structures, structures,
+};
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -71,7 +73,8 @@ fn in_c(declared: &str) -> String {
     if let Some(target) = declared.strip_prefix("*const ") {
         return format!("{} const *", in_c(target));
     }
-    let is_structure = |name: &str| name.starts_with("fid") || structures().any(|s| s.name == name);
+    let is_structure =
+        |name: &str| OPAQUE.contains(&name) || structures().any(|structure| structure.name == name);
     match declared {
         "" | "c_void" => "void".into(),
         "c_int" => "int".into(),

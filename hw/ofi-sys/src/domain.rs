@@ -6,24 +6,17 @@ use std::ffi::{c_char, c_int, c_void};
 use tagmatch_sys::structures;
 
 use crate::attributes::{fi_ep_attr, fi_rx_attr, fi_tx_attr};
-use crate::endpoint::{fid_ep, fid_pep};
+use crate::endpoint::fid_ep;
 use crate::head::{fi_addr_t, fid, fid_t};
-use crate::queues::{
-    fi_cntr_attr, fi_cq_attr, fi_eq_attr, fi_poll_attr, fi_wait_attr, fid_cntr, fid_cq, fid_eq,
-    fid_poll, fid_wait,
+use crate::queues::{fi_cntr_attr, fi_cq_attr, fi_eq_attr, fid_cntr, fid_cq, fid_eq};
+use crate::remote::{
+    fi_atomic_attr, fi_av_set_attr, fi_collective_attr, fi_poll_attr, fi_wait_attr, fid_av_set,
+    fid_nic, fid_pep, fid_poll, fid_stx, fid_wait,
 };
-use crate::remote::{fi_atomic_attr, fi_collective_attr};
 use crate::values::{
     fi_av_type, fi_collective_op, fi_datatype, fi_hmem_iface, fi_op, fi_progress, fi_resource_mgmt,
     fi_threading,
 };
-
-/// From `rdma/fabric.h`: a NIC. Its content isn't declared here.
-pub type fid_nic = c_void;
-/// From `rdma/fi_endpoint.h`: a shared sending context. Its content isn't declared here.
-pub type fid_stx = c_void;
-/// From `rdma/fi_collective.h`: a set of addresses. Its content isn't declared here.
-pub type fid_av_set = c_void;
 
 structures! {
     FABRIC from "rdma/fabric.h":
@@ -130,17 +123,6 @@ structures! {
         24 name: *const c_char,
         32 map_addr: *mut c_void,
         40 flags: u64,
-    }
-
-    /// attributes of a set of addresses.
-    56 struct fi_av_set_attr {
-        0 count: usize,
-        8 start_addr: fi_addr_t,
-        16 end_addr: fi_addr_t,
-        24 stride: u64,
-        32 comm_key_size: usize,
-        40 comm_key: *mut u8,
-        48 flags: u64,
     }
 
     /// the functions of an address vector, as version 1.17 has them. Later versions append more,

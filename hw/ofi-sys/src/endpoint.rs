@@ -10,13 +10,8 @@ use tagmatch_sys::structures;
 
 use crate::attributes::{fi_rx_attr, fi_tx_attr};
 use crate::head::{fi_addr_t, fid, fid_t};
-use crate::remote::{fi_ioc, fi_msg_atomic, fi_msg_collective};
+use crate::remote::{fi_ioc, fi_msg_atomic, fi_msg_collective, fi_msg_rma, fid_mc, fid_pep};
 use crate::values::{fi_datatype, fi_op};
-
-/// From `rdma/fi_endpoint.h`: a passive endpoint. Its content isn't declared here.
-pub type fid_pep = c_void;
-/// From `rdma/fi_cm.h`: a multicast group. Its content isn't declared here.
-pub type fid_mc = c_void;
 
 structures! {
     ENDPOINT from "rdma/fi_endpoint.h":
@@ -159,25 +154,6 @@ structures! {
 
 structures! {
     RMA from "rdma/fi_rma.h":
-
-    /// memory of a peer.
-    24 struct fi_rma_iov {
-        0 addr: u64,
-        8 len: usize,
-        16 key: u64,
-    }
-
-    /// an access for `fi_readmsg(3)` and `fi_writemsg(3)`.
-    64 struct fi_msg_rma {
-        0 msg_iov: *const libc::iovec,
-        8 desc: *mut *mut c_void,
-        16 iov_count: usize,
-        24 addr: fi_addr_t,
-        32 rma_iov: *const fi_rma_iov,
-        40 rma_iov_count: usize,
-        48 context: *mut c_void,
-        56 data: u64,
-    }
 
     /// the functions for access to memory of a peer.
     80 struct fi_ops_rma {

@@ -15,7 +15,6 @@ constants! {
         FI_TAGGED = 1 << 3,
         FI_ATOMIC = 1 << 4,
         FI_MULTICAST = 1 << 5,
-        FI_COLLECTIVE = 1 << 6,
         FI_READ = 1 << 8,
         FI_WRITE = 1 << 9,
         FI_RECV = 1 << 10,
@@ -38,18 +37,11 @@ constants! {
         FI_AFFINITY = 1 << 29,
         FI_COMMIT_COMPLETE = 1 << 30,
         FI_MATCH_COMPLETE = 1 << 31,
-        FI_PEER_TRANSFER = 1 << 36,
-        FI_AV_USER_ID = 1 << 41,
-        FI_PEER = 1 << 43,
-        FI_HMEM = 1 << 47,
-        FI_RMA_PMEM = 1 << 49,
-        FI_SOURCE_ERR = 1 << 50,
         FI_LOCAL_COMM = 1 << 51,
         FI_REMOTE_COMM = 1 << 52,
         FI_SHARED_AV = 1 << 53,
         FI_PROV_ATTR_ONLY = 1 << 54,
         FI_NUMERICHOST = 1 << 55,
-        FI_RMA_EVENT = 1 << 56,
         FI_SOURCE = 1 << 57,
         FI_NAMED_RX_CTX = 1 << 58,
         FI_DIRECTED_RECV = 1 << 59,
@@ -61,53 +53,27 @@ constants! {
     /// what a provider wants of its user. A name of our own.
     fi_mode: u64 {
         FI_CONTEXT = 1 << 59,
-        FI_MSG_PREFIX = 1 << 58,
         FI_ASYNC_IOV = 1 << 57,
-        FI_RX_CQ_DATA = 1 << 56,
-        FI_LOCAL_MR = 1 << 55,
         FI_CONTEXT2 = 1 << 52,
     }
 
     /// the orders that are kept between messages. A name of our own.
     fi_order: u64 {
-        FI_ORDER_NONE = 0,
         FI_ORDER_RAR = 1 << 0,
-        FI_ORDER_RAW = 1 << 1,
-        FI_ORDER_RAS = 1 << 2,
-        FI_ORDER_WAR = 1 << 3,
-        FI_ORDER_WAW = 1 << 4,
-        FI_ORDER_WAS = 1 << 5,
-        FI_ORDER_SAR = 1 << 6,
         FI_ORDER_SAW = 1 << 7,
         FI_ORDER_SAS = 1 << 8,
         FI_ORDER_STRICT = 0x1ff,
-        FI_ORDER_DATA = 1 << 16,
-        FI_ORDER_RMA_RAR = 1 << 32,
-        FI_ORDER_RMA_RAW = 1 << 33,
-        FI_ORDER_RMA_WAR = 1 << 34,
-        FI_ORDER_RMA_WAW = 1 << 35,
-        FI_ORDER_ATOMIC_RAR = 1 << 36,
         FI_ORDER_ATOMIC_RAW = 1 << 37,
-        FI_ORDER_ATOMIC_WAR = 1 << 38,
-        FI_ORDER_ATOMIC_WAW = 1 << 39,
     }
 
     /// the ways in which memory is registered. A name of our own; the first three are an `enum` in
     /// version 1.17.
     fi_mr_mode_bits: c_int {
-        FI_MR_UNSPEC = 0,
-        FI_MR_BASIC = 1 << 0,
-        FI_MR_SCALABLE = 1 << 1,
         FI_MR_LOCAL = 1 << 2,
-        FI_MR_RAW = 1 << 3,
         FI_MR_VIRT_ADDR = 1 << 4,
         FI_MR_ALLOCATED = 1 << 5,
         FI_MR_PROV_KEY = 1 << 6,
-        FI_MR_MMU_NOTIFY = 1 << 7,
-        FI_MR_RMA_EVENT = 1 << 8,
         FI_MR_ENDPOINT = 1 << 9,
-        FI_MR_HMEM = 1 << 10,
-        FI_MR_COLLECTIVE = 1 << 11,
     }
 }
 
@@ -118,16 +84,5 @@ constants! {
     fi_av_flags: u64 {
         FI_SYMMETRIC = 1 << 59,
         FI_SYNC_ERR = 1 << 58,
-        FI_UNIVERSE = 1 << 57,
-    }
-}
-
-constants! {
-    ATOMIC_FLAGS as i64, from "rdma/fi_atomic.h":
-
-    /// flags of atomic operations. A name of our own.
-    fi_atomic_flags: u64 {
-        FI_FETCH_ATOMIC = 1 << 58,
-        FI_COMPARE_ATOMIC = 1 << 59,
     }
 }

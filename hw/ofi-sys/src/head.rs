@@ -45,16 +45,4 @@ structures! {
     64 struct fi_context2 {
         0 internal: [*mut c_void; 8],
     }
-
-    /// the argument of `FI_GET_VAL` and `FI_SET_VAL`.
-    16 struct fi_fid_var {
-        0 name: c_int,
-        8 val: *mut c_void,
-    }
-
-    /// the argument of `FI_ALIAS`.
-    16 struct fi_alias {
-        0 fid: *mut *mut fid,
-        8 flags: u64,
-    }
 }

@@ -4,7 +4,7 @@
 //! it allocates the longer structure where a newer libfabric reads it, and writes the added fields
 //! of memory that isn't its own only if the program asked for a version that has them.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use tagmatch_sys::{constants, structures};
 
@@ -45,20 +45,8 @@ constants! {
     /// capabilities and flags. A name of our own.
     fi_flags_2: u64 {
         FI_RESCAN = 1 << 35,
-        FI_FIREWALL_ADDR = 1 << 42,
-        FI_TAGGED_DIRECTED_RECV = 1 << 45,
-        FI_TAGGED_MULTI_RECV = 1 << 46,
-        FI_EXACT_DIRECTED_RECV = 1 << 48,
-        FI_AUTH_KEY = 1 << 57,
     }
 
-    /// formats of tags: `fi_ep_attr.mem_tag_format`. A name of our own.
-    fi_tag_format: u64 {
-        FI_TAG_BITS = 0,
-        FI_TAG_MPI = 1,
-        FI_TAG_CCL = 2,
-        FI_TAG_MAX_FORMAT = 1 << 16,
-    }
 
     /// who makes progress: [`fi_progress`](crate::fi_progress).
     fi_progress_2: c_uint {
@@ -68,30 +56,11 @@ constants! {
     /// formats of addresses: `fi_info.addr_format`. A name of our own.
     fi_addr_format_2: u32 {
         FI_ADDR_CXI = 15,
-        FI_SOCKADDR_IP = 17,
     }
 
     /// protocols: `fi_ep_attr.protocol`. A name of our own.
     fi_protocol_2: u32 {
         FI_PROTO_CXI = 24,
         FI_PROTO_CXI_RNR = 29,
-    }
-}
-
-constants! {
-    LATER_OPTIONS as i64, from "rdma/fi_endpoint.h":
-
-    /// options of an endpoint. A name of our own.
-    fi_opt_2: c_int {
-        FI_OPT_CUDA_API_PERMITTED = 10,
-        FI_OPT_SHARED_MEMORY_PERMITTED = 11,
-        FI_OPT_MAX_MSG_SIZE = 12,
-        FI_OPT_MAX_TAGGED_SIZE = 13,
-        FI_OPT_MAX_RMA_SIZE = 14,
-        FI_OPT_MAX_ATOMIC_SIZE = 15,
-        FI_OPT_INJECT_MSG_SIZE = 16,
-        FI_OPT_INJECT_TAGGED_SIZE = 17,
-        FI_OPT_INJECT_RMA_SIZE = 18,
-        FI_OPT_INJECT_ATOMIC_SIZE = 19,
     }
 }

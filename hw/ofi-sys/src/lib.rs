@@ -14,7 +14,7 @@
 //! | [`domain`] | `fi_info`, fabrics, domains, address vectors, memory regions |
 //! | [`attributes`] | attributes of endpoints |
 //! | [`endpoint`] | endpoints, and the tables of functions that move data |
-//! | [`remote`] | arguments of atomic and collective operations |
+//! | [`remote`] | structures whose content isn't declared |
 //! | [`queues`] | event queues, completion queues, counters |
 //! | [`head`] | the head of every object |
 //! | [`flags`], [`values`], [`errno`], [`version`] | constants |
@@ -26,7 +26,7 @@
 //! have only added fields at the ends of structures. C's enumerations are plain integers here, so
 //! no value that a program passes is undefined behaviour.
 //!
-//! The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
+//! Constants that nothing here uses are not declared. The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
 //! compares all offsets, types and constants with the headers of versions 1.17, 2.1 and 2.6.
 //!
 //! Not covered: passive endpoints, shared contexts, wait sets, poll sets, triggered operations,
@@ -74,15 +74,12 @@ pub use version::*;
 pub fn structures() -> impl Iterator<Item = &'static Structure> {
     let objects = [FID, FABRIC, DOMAIN, ENDPOINT, QUEUES, PROVIDER];
     let calls = [TAGGED, CM, RMA, ATOMIC, COLLECTIVE];
-    let arguments = [ATTRIBUTES, ELEMENTS, REMOTE_ELEMENTS, ATOMIC_MESSAGES, COLLECTIVE_MESSAGES];
-    objects.into_iter().chain(calls).chain(arguments).flatten()
+    objects.into_iter().chain(calls).chain([ATTRIBUTES]).flatten()
 }
 
 /// Every constant of this crate that version 1.17 has.
 pub fn constants() -> impl Iterator<Item = &'static Constant> {
-    let flags = [FLAGS, AV_FLAGS, ATOMIC_FLAGS];
-    let values = [VALUES, QUEUE_VALUES, DOMAIN_VALUES, OPTIONS, ERRORS];
-    flags.into_iter().chain(values).flatten()
+    [FLAGS, AV_FLAGS, VALUES, QUEUE_VALUES, OPTIONS, ERRORS].into_iter().flatten()
 }
 
 /// Every structure of this crate that is newer than version 1.17.
@@ -92,5 +89,5 @@ pub fn later_structures() -> impl Iterator<Item = &'static Structure> {
 
 /// Every constant of this crate that is newer than version 1.17.
 pub fn later_constants() -> impl Iterator<Item = &'static Constant> {
-    [LATER_VALUES, LATER_OPTIONS, CXI_VALUES].into_iter().flatten()
+    [LATER_VALUES, CXI_VALUES].into_iter().flatten()
 }

@@ -5,26 +5,11 @@ use std::ffi::{c_char, c_int, c_void};
 use tagmatch_sys::structures;
 
 use crate::head::{fi_addr_t, fid, fid_t};
+use crate::remote::fid_wait;
 use crate::values::{fi_cntr_events, fi_cq_format, fi_cq_wait_cond, fi_wait_obj};
-
-/// From `rdma/fi_eq.h`: a wait set. Its content isn't declared here.
-pub type fid_wait = c_void;
-/// From `rdma/fi_eq.h`: a poll set. Its content isn't declared here.
-pub type fid_poll = c_void;
 
 structures! {
     QUEUES from "rdma/fi_eq.h":
-
-    /// attributes of a wait set.
-    16 struct fi_wait_attr {
-        0 wait_obj: fi_wait_obj,
-        8 flags: u64,
-    }
-
-    /// attributes of a poll set.
-    8 struct fi_poll_attr {
-        0 flags: u64,
-    }
 
     /// attributes with which an event queue is opened.
     32 struct fi_eq_attr {
@@ -33,13 +18,6 @@ structures! {
         16 wait_obj: fi_wait_obj,
         20 signaling_vector: c_int,
         24 wait_set: *mut fid_wait,
-    }
-
-    /// an event of an event queue.
-    24 struct fi_eq_entry {
-        0 fid: fid_t,
-        8 context: *mut c_void,
-        16 data: u64,
     }
 
     /// an error of an event queue.

@@ -8,6 +8,8 @@ use tagmatch_sys::constants;
 pub type fi_datatype = c_uint;
 /// From `rdma/fi_domain.h`: an atomic operation. Its values aren't declared here.
 pub type fi_op = c_uint;
+/// From `rdma/fi_domain.h`: a place of memory. Its values aren't declared here.
+pub type fi_hmem_iface = c_uint;
 /// From `rdma/fi_domain.h`: a collective operation. Its values aren't declared here.
 pub type fi_collective_op = c_uint;
 
@@ -23,7 +25,6 @@ constants! {
     fi_special_addr: u64 {
         FI_ADDR_UNSPEC = u64::MAX,
         FI_ADDR_NOTAVAIL = u64::MAX,
-        FI_KEY_NOTAVAIL = u64::MAX,
     }
 
     /// counts of sending contexts with a meaning. A name of our own.
@@ -34,10 +35,8 @@ constants! {
     /// formats of addresses: `fi_info.addr_format`. A name of our own.
     fi_addr_format: u32 {
         FI_FORMAT_UNSPEC = 0,
-        FI_SOCKADDR = 1,
         FI_SOCKADDR_IN = 2,
         FI_SOCKADDR_IN6 = 3,
-        FI_SOCKADDR_IB = 4,
         FI_ADDR_STR = 9,
     }
 
@@ -50,25 +49,19 @@ constants! {
 
     /// who makes progress.
     fi_progress: c_uint {
-        FI_PROGRESS_UNSPEC = 0,
         FI_PROGRESS_AUTO = 1,
         FI_PROGRESS_MANUAL = 2,
     }
 
     /// what threads may call at the same time.
     fi_threading: c_uint {
-        FI_THREAD_UNSPEC = 0,
         FI_THREAD_SAFE = 1,
-        FI_THREAD_FID = 2,
         FI_THREAD_DOMAIN = 3,
-        FI_THREAD_COMPLETION = 4,
         FI_THREAD_ENDPOINT = 5,
     }
 
     /// who keeps queues from overflowing.
     fi_resource_mgmt: c_uint {
-        FI_RM_UNSPEC = 0,
-        FI_RM_DISABLED = 1,
         FI_RM_ENABLED = 2,
     }
 
@@ -86,65 +79,29 @@ constants! {
         FI_PROTO_UNSPEC = 0,
     }
 
-    /// traffic classes. A name of our own.
-    fi_traffic_class: u32 {
-        FI_TC_UNSPEC = 0,
-        FI_TC_BEST_EFFORT = 0x200,
-        FI_TC_LOW_LATENCY = 0x201,
-        FI_TC_DEDICATED_ACCESS = 0x202,
-        FI_TC_BULK_DATA = 0x203,
-        FI_TC_SCAVENGER = 0x204,
-        FI_TC_NETWORK_CTRL = 0x205,
-    }
 
     /// classes of objects: `fid.fclass`. A name of our own.
     fi_class: usize {
-        FI_CLASS_UNSPEC = 0,
         FI_CLASS_FABRIC = 1,
         FI_CLASS_DOMAIN = 2,
         FI_CLASS_EP = 3,
-        FI_CLASS_SEP = 4,
-        FI_CLASS_RX_CTX = 5,
-        FI_CLASS_SRX_CTX = 6,
-        FI_CLASS_TX_CTX = 7,
-        FI_CLASS_STX_CTX = 8,
-        FI_CLASS_PEP = 9,
-        FI_CLASS_INTERFACE = 10,
         FI_CLASS_AV = 11,
         FI_CLASS_MR = 12,
         FI_CLASS_EQ = 13,
         FI_CLASS_CQ = 14,
         FI_CLASS_CNTR = 15,
-        FI_CLASS_WAIT = 16,
-        FI_CLASS_POLL = 17,
-        FI_CLASS_CONNREQ = 18,
-        FI_CLASS_MC = 19,
-        FI_CLASS_NIC = 20,
-        FI_CLASS_AV_SET = 21,
     }
 
     /// commands of `fi_control(3)`. A name of our own.
     fi_command: c_int {
-        FI_GETFIDFLAG = 0,
-        FI_SETFIDFLAG = 1,
         FI_GETOPSFLAG = 2,
         FI_SETOPSFLAG = 3,
         FI_ALIAS = 4,
         FI_GETWAIT = 5,
         FI_ENABLE = 6,
-        FI_BACKLOG = 7,
-        FI_GET_RAW_MR = 8,
-        FI_MAP_RAW_MR = 9,
-        FI_UNMAP_KEY = 10,
-        FI_QUEUE_WORK = 11,
-        FI_CANCEL_WORK = 12,
-        FI_FLUSH_WORK = 13,
-        FI_REFRESH = 14,
-        FI_DUP = 15,
         FI_GETWAITOBJ = 16,
         FI_GET_VAL = 17,
         FI_SET_VAL = 18,
-        FI_EXPORT_FID = 19,
     }
 }
 
@@ -162,16 +119,6 @@ constants! {
         FI_WAIT_POLLFD = 6,
     }
 
-    /// events of an event queue. A name of our own.
-    fi_eq_event: u32 {
-        FI_NOTIFY = 0,
-        FI_CONNREQ = 1,
-        FI_CONNECTED = 2,
-        FI_SHUTDOWN = 3,
-        FI_MR_COMPLETE = 4,
-        FI_AV_COMPLETE = 5,
-        FI_JOIN_COMPLETE = 6,
-    }
 
     /// formats of completions.
     fi_cq_format: c_uint {
@@ -195,15 +142,6 @@ constants! {
 }
 
 constants! {
-    DOMAIN_VALUES as i64, from "rdma/fi_domain.h":
-
-    /// places of memory.
-    fi_hmem_iface: c_uint {
-        FI_HMEM_SYSTEM = 0,
-    }
-}
-
-constants! {
     OPTIONS as i64, from "rdma/fi_endpoint.h":
 
     /// levels of the options of an endpoint. A name of our own.
@@ -214,13 +152,5 @@ constants! {
     /// options of an endpoint. A name of our own.
     fi_opt: c_int {
         FI_OPT_MIN_MULTI_RECV = 0,
-        FI_OPT_CM_DATA_SIZE = 1,
-        FI_OPT_BUFFERED_MIN = 2,
-        FI_OPT_BUFFERED_LIMIT = 3,
-        FI_OPT_SEND_BUF_SIZE = 4,
-        FI_OPT_RECV_BUF_SIZE = 5,
-        FI_OPT_TX_SIZE = 6,
-        FI_OPT_RX_SIZE = 7,
-        FI_OPT_FI_HMEM_P2P = 8,
     }
 }

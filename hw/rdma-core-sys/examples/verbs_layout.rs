@@ -4,10 +4,9 @@
 use tagmatch_rdma_core_sys::{EXTENDED, constants, structures};
 
 /// Structures that C gives no tag of their own; the probe names them.
-const UNTAGGED: [&str; 10] = [
+const UNTAGGED: [&str; 9] = [
     "ibv_gid",
     "ibv_gid_global",
-    "ibv_odp_caps_per_transport",
     "ibv_async_event_element",
     "ibv_send_wr_wr",
     "ibv_send_wr_rdma",

@@ -219,11 +219,6 @@ pub unsafe fn ibv_post_srq_ops(
     }
 }
 
-/// An extended completion queue as a plain one.
-pub fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
-    cq.cast()
-}
-
 /// `ibv_start_poll(3)`: `ENOENT` if there is no completion. After 0, [`ibv_end_poll`] must follow.
 ///
 /// # Safety
@@ -232,16 +227,6 @@ pub fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
 pub unsafe fn ibv_start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> i32 {
     // SAFETY: the caller keeps the conditions.
     unsafe { (*cq).start_poll.map_or(EOPNOTSUPP, |start| start(cq, attr)) }
-}
-
-/// `ibv_next_poll(3)`, after [`ibv_start_poll`]: `ENOENT` if there is no further completion.
-///
-/// # Safety
-/// As [the module](self) says.
-#[inline]
-pub unsafe fn ibv_next_poll(cq: *mut ibv_cq_ex) -> i32 {
-    // SAFETY: the caller keeps the conditions.
-    unsafe { (*cq).next_poll.map_or(EOPNOTSUPP, |next| next(cq)) }
 }
 
 /// `ibv_end_poll(3)`, after [`ibv_start_poll`] returned 0.
@@ -276,15 +261,12 @@ macro_rules! readers {
 
 readers! {
     ibv_wc_read_opcode -> ibv_wc_opcode = read_opcode;
-    ibv_wc_read_vendor_err -> u32 = read_vendor_err;
     ibv_wc_read_byte_len -> u32 = read_byte_len;
     ibv_wc_read_imm_data -> u32 = read_imm_data;
     ibv_wc_read_qp_num -> u32 = read_qp_num;
     ibv_wc_read_src_qp -> u32 = read_src_qp;
     ibv_wc_read_wc_flags -> u32 = read_wc_flags;
     ibv_wc_read_slid -> u32 = read_slid;
-    ibv_wc_read_sl -> u8 = read_sl;
-    ibv_wc_read_dlid_path_bits -> u8 = read_dlid_path_bits;
 }
 
 /// `ibv_wc_read_tm_info(3)`: a field of the current completion. Zero if the queue was created

@@ -290,7 +290,6 @@ constants! {
 
     /// the fields of [`ibv_srq_attr`] to change.
     ibv_srq_attr_mask: u32 {
-        IBV_SRQ_MAX_WR = 1,
         IBV_SRQ_LIMIT = 1 << 1,
     }
 
@@ -303,7 +302,6 @@ constants! {
     /// the fields of [`ibv_qp_attr`] to change.
     ibv_qp_attr_mask: u32 {
         IBV_QP_STATE = 1,
-        IBV_QP_CUR_STATE = 1 << 1,
         IBV_QP_ACCESS_FLAGS = 1 << 3,
         IBV_QP_PKEY_INDEX = 1 << 4,
         IBV_QP_PORT = 1 << 5,
@@ -318,7 +316,6 @@ constants! {
         IBV_QP_MIN_RNR_TIMER = 1 << 15,
         IBV_QP_SQ_PSN = 1 << 16,
         IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17,
-        IBV_QP_CAP = 1 << 19,
         IBV_QP_DEST_QPN = 1 << 20,
     }
 
@@ -331,7 +328,6 @@ constants! {
         IBV_QPS_SQD = 4,
         IBV_QPS_SQE = 5,
         IBV_QPS_ERR = 6,
-        IBV_QPS_UNKNOWN = 7,
     }
 
     /// the operations of send requests.
@@ -345,9 +341,7 @@ constants! {
 
     /// flags of a send request.
     ibv_send_flags: u32 {
-        IBV_SEND_FENCE = 1,
         IBV_SEND_SIGNALED = 1 << 1,
-        IBV_SEND_SOLICITED = 1 << 2,
         IBV_SEND_INLINE = 1 << 3,
     }
 

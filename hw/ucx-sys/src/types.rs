@@ -212,7 +212,6 @@ constants! {
 
     /// an endpoint's reaction to errors.
     ucp_err_handling_mode_t: c_uint {
-        UCP_ERR_HANDLING_MODE_NONE = 0,
         UCP_ERR_HANDLING_MODE_PEER = 1,
     }
 
@@ -244,7 +243,6 @@ constants! {
     ucs_thread_mode_t: c_uint {
         UCS_THREAD_MODE_SINGLE = 0,
         UCS_THREAD_MODE_SERIALIZED = 1,
-        UCS_THREAD_MODE_MULTI = 2,
     }
 
     /// the places of memory.
@@ -260,12 +258,10 @@ constants! {
         UCS_LOG_LEVEL_DIAG = 3,
         UCS_LOG_LEVEL_INFO = 4,
         UCS_LOG_LEVEL_DEBUG = 5,
-        UCS_LOG_LEVEL_TRACE = 6,
     }
 
     /// the results of a log handler.
     ucs_log_func_rc_t: c_uint {
         UCS_LOG_FUNC_RC_STOP = 0,
-        UCS_LOG_FUNC_RC_CONTINUE = 1,
     }
 }
