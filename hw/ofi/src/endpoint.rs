@@ -6,11 +6,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 
-use tagmatch_device::DeviceError;
 use tagmatch_ofi_sys as sys;
 
 use super::carrier::{TagBits, Wire};
-use super::objects::{FabricObjects, NAME_MAX, Opening, call};
+use super::objects::{Endpoint, NAME_MAX, call};
 
 /// Completions that are read at a time.
 const BATCH: usize = 16;
@@ -143,43 +142,15 @@ impl CompletionBatch {
     }
 }
 
-/// The endpoints of a provider, and what they need. Dropping it closes them, and ends all
-/// operations without a word, so their memory has to outlive it.
-pub(super) struct Endpoint {
-    pub(super) objects: FabricObjects,
-}
-
-// SAFETY: `FI_THREAD_DOMAIN` allows one caller at a time, from whatever thread, and nobody else has
-// these objects.
-unsafe impl Send for Endpoint {}
-
 impl Endpoint {
-    /// Opens everything.
-    pub(super) fn open(
-        libfabric: &'static sys::Libfabric,
-        opening: &Opening,
-    ) -> Result<Self, DeviceError> {
-        Ok(Endpoint { objects: FabricObjects::open(libfabric, opening)? })
-    }
-
-    /// Whether this process made the objects, rather than a parent that has forked.
-    pub(super) fn is_own_process(&self) -> bool {
-        self.objects.is_own_process()
-    }
-
-    /// Closes everything. Returns whether libfabric has let go of all memory.
-    pub(super) fn close(&mut self) -> bool {
-        self.objects.close()
-    }
-
     /// The names of the endpoints in the provider's form: one or two.
     pub(super) fn names(&self) -> [&[u8]; 2] {
-        [&self.objects.names[0], &self.objects.names[1]]
+        [&self.names[0], &self.names[1]]
     }
 
     /// Whether there is an endpoint for this device's own packets.
     pub(super) fn has_side(&self) -> bool {
-        !self.objects.eps[1].is_null()
+        !self.eps[1].is_null()
     }
 
     /// The lanes that have an endpoint of their own.
@@ -189,19 +160,15 @@ impl Endpoint {
 
     #[inline]
     fn of_lane(&self, lane: Lane) -> *mut sys::fid_ep {
-        if lane == Lane::Packets && self.has_side() {
-            self.objects.eps[1]
-        } else {
-            self.objects.eps[0]
-        }
+        if lane == Lane::Packets && self.has_side() { self.eps[1] } else { self.eps[0] }
     }
 
     /// Whether bytes can be the name of an endpoint of the same provider: as long as ours, or a
     /// text that ends where they do.
     pub(super) fn is_name(&self, name: &[u8]) -> bool {
         match name.split_last() {
-            Some((last, text)) if self.objects.is_text => *last == 0 && !text.contains(&0),
-            Some(_) => name.len() == self.objects.names[0].len(),
+            Some((last, text)) if self.is_text => *last == 0 && !text.contains(&0),
+            Some(_) => name.len() == self.names[0].len(),
             None => false,
         }
     }
@@ -217,10 +184,7 @@ impl Endpoint {
         let count = unsafe {
             let name = padded.as_ptr().cast();
             let null = ptr::null_mut();
-            call!(
-                (*self.objects.av).ops,
-                insert(self.objects.av, name, 1, &raw mut address, 0, null)
-            )
+            call!((*self.av).ops, insert(self.av, name, 1, &raw mut address, 0, null))
         };
         (count == 1 && address != sys::FI_ADDR_NOTAVAIL).then_some(address)
     }
@@ -228,7 +192,7 @@ impl Endpoint {
     /// Readable when there is something to do, after [`Endpoint::arm`].
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the queue's descriptor, which lives as long as the queue.
-        self.objects.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
+        self.wakeup.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
     /// Asks that the descriptor become readable at the next completion; `false` if there may be one
@@ -236,9 +200,8 @@ impl Endpoint {
     pub(super) fn arm(&self) -> bool {
         // SAFETY: open objects; a list of one.
         unsafe {
-            let mut list = [&raw mut (*self.objects.cq).fid];
-            call!((*self.objects.fabric).ops, trywait(self.objects.fabric, list.as_mut_ptr(), 1))
-                == 0
+            let mut list = [&raw mut (*self.cq).fid];
+            call!((*self.fabric).ops, trywait(self.fabric, list.as_mut_ptr(), 1)) == 0
         }
     }
 
@@ -256,7 +219,7 @@ impl Endpoint {
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
-                &raw const self.objects.tagged,
+                &raw const self.tagged,
                 senddata(ep, start, bytes.length, none, data, address, tag, context)
             )
         })
@@ -284,10 +247,7 @@ impl Endpoint {
             *context.buffers.get() = iov;
             (message.msg_iov, message.iov_count) = (context.buffers.get(), 1);
             let flags = sys::FI_COMPLETION | sys::FI_REMOTE_CQ_DATA | level;
-            call!(
-                &raw const self.objects.tagged,
-                sendmsg(self.objects.eps[0], &raw const message, flags)
-            )
+            call!(&raw const self.tagged, sendmsg(self.eps[0], &raw const message, flags))
         })
     }
 
@@ -300,10 +260,7 @@ impl Endpoint {
         let ep = self.of_lane(lane);
         // SAFETY: an open endpoint; the bytes live through the call, which copies them.
         begun(unsafe {
-            call!(
-                &raw const self.objects.tagged,
-                injectdata(ep, start, bytes.len(), data, address, tag)
-            )
+            call!(&raw const self.tagged, injectdata(ep, start, bytes.len(), data, address, tag))
         })
     }
 
@@ -327,7 +284,7 @@ impl Endpoint {
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
-                &raw const self.objects.tagged,
+                &raw const self.tagged,
                 recv(ep, start, memory.length, none, address, tag, ignored, context)
             )
         })
@@ -352,10 +309,7 @@ impl Endpoint {
         let flags = sys::FI_PEEK | if claims { sys::FI_CLAIM } else { 0 };
         // SAFETY: an open endpoint; no buffers; and by the caller.
         begun(unsafe {
-            call!(
-                &raw const self.objects.tagged,
-                recvmsg(self.objects.eps[0], &raw const message, flags)
-            )
+            call!(&raw const self.tagged, recvmsg(self.eps[0], &raw const message, flags))
         })
     }
 
@@ -379,10 +333,7 @@ impl Endpoint {
         begun(unsafe {
             *context.buffers.get() = iov;
             (message.msg_iov, message.iov_count) = (context.buffers.get(), 1);
-            call!(
-                &raw const self.objects.tagged,
-                recvmsg(self.objects.eps[0], &raw const message, sys::FI_CLAIM)
-            )
+            call!(&raw const self.tagged, recvmsg(self.eps[0], &raw const message, sys::FI_CLAIM))
         })
     }
 
@@ -404,7 +355,7 @@ impl Endpoint {
             CompletionBatch { entries: [MaybeUninit::uninit(); BATCH], count: 0, failed: None };
         let entries = batch.entries.as_mut_ptr().cast();
         // SAFETY: an open queue of this format, and room for so many entries.
-        let count = unsafe { (self.objects.read)(self.objects.cq, entries, BATCH) };
+        let count = unsafe { (self.read)(self.cq, entries, BATCH) };
         match usize::try_from(count) {
             Ok(count) => batch.count = count.min(BATCH),
             Err(_) if count == -(sys::FI_EAVAIL as isize) => batch.failed = self.read_error(),
@@ -424,9 +375,7 @@ impl Endpoint {
             src_addr: sys::FI_ADDR_NOTAVAIL,
         };
         // SAFETY: an open queue, and a zeroed entry.
-        let count = unsafe {
-            call!((*self.objects.cq).ops, readerr(self.objects.cq, (&raw mut entry).cast(), 0))
-        };
+        let count = unsafe { call!((*self.cq).ops, readerr(self.cq, (&raw mut entry).cast(), 0)) };
         let entry = entry.common;
         if count != 1 || entry.op_context.is_null() {
             return None;

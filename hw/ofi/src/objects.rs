@@ -20,9 +20,9 @@ pub(super) const NAME_MAX: usize = 512;
 /// The call that a `cxi` before 2.4 refuses.
 pub(super) const MATCH_MODE: &str = "fi_control(FI_OPT_CXI_SET_RX_MATCH_MODE_OVERRIDE)";
 
-/// The objects of a provider. Dropping it closes them, and ends all operations without a word, so
-/// their memory has to outlive it.
-pub(super) struct FabricObjects {
+/// The endpoints of a provider, and the objects that they need. Dropping it closes them, and ends
+/// all operations without a word, so their memory has to outlive it.
+pub(super) struct Endpoint {
     pub(super) libfabric: &'static sys::Libfabric,
     pub(super) fabric: *mut sys::fid_fabric,
     pub(super) domain: *mut sys::fid_domain,
@@ -41,7 +41,11 @@ pub(super) struct FabricObjects {
     pub(super) made_by: Pid,
 }
 
-/// The arguments of [`Endpoint::open`](super::endpoint::Endpoint::open).
+// SAFETY: `FI_THREAD_DOMAIN` allows one caller at a time, from whatever thread, and nobody else has
+// these objects.
+unsafe impl Send for Endpoint {}
+
+/// The arguments of [`Endpoint::open`].
 pub(super) struct Opening {
     /// An element of a list of libfabric's.
     pub(super) info: NonNull<sys::fi_info>,
@@ -65,7 +69,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-impl FabricObjects {
+impl Endpoint {
     /// Opens the objects.
     ///
     /// The signal handlers of this process stay as they are: `shm` has its own.
@@ -85,7 +89,7 @@ impl FabricObjects {
     ) -> Result<Self, DeviceError> {
         let info = opening.info.as_ptr();
         let check = |call, answer: c_int| failed(libfabric, call, answer);
-        let mut objects = FabricObjects {
+        let mut objects = Endpoint {
             libfabric,
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
@@ -236,7 +240,7 @@ impl FabricObjects {
     }
 }
 
-impl Drop for FabricObjects {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         self.close();
     }

@@ -16,10 +16,11 @@ use tagmatch_ofi_sys as sys;
 
 use super::carrier::{Carrier, Data, TagBits, Wire};
 use super::config::{KIND, OfiConfig};
-use super::endpoint::{Completion, Endpoint, Lane};
+use super::endpoint::{Completion, Lane};
 use super::info::OfiInfo;
 use super::library;
 use super::link::OfiLink;
+use super::objects::Endpoint;
 use super::operations::{EarlyReceives, Kind, Operation, SpareMemories, WirePattern};
 use super::provider::{self, Provider, Way};
 

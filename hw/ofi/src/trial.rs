@@ -13,7 +13,8 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_os::sleep::sleep_until_readable;
 
 use super::carrier::{Carrier, TagBits, Wire};
-use super::endpoint::{Begun, Completion, Context, Endpoint, Lane, Route, Span};
+use super::endpoint::{Begun, Completion, Context, Lane, Route, Span};
+use super::objects::Endpoint;
 
 /// How long a provider may take to connect to itself.
 const CONNECT_MAX: Duration = Duration::from_secs(2);

@@ -24,15 +24,15 @@ use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::endpoint::{Begun, Context, Endpoint, Span, begun};
-use super::objects::{FabricObjects, call};
+use super::endpoint::{Begun, Context, Span, begun};
+use super::objects::{Endpoint, call};
 use super::operations::{Kind, Operation, WRITTEN_MAX};
 use super::rma::{Target, WritableRegion};
 
 impl Endpoint {
     /// Whether the sender of a long message can write it, at both ends.
     pub(super) fn writes(&self) -> bool {
-        self.objects.registering.is_some()
+        self.registering.is_some()
     }
 
     /// Lets the peer that is told the key write to this memory.
@@ -45,7 +45,7 @@ impl Endpoint {
         start: *const u8,
         length: usize,
     ) -> Option<(WritableRegion, Target)> {
-        let FabricObjects { registering, domain, registered, .. } = &mut self.objects;
+        let Endpoint { registering, domain, registered, .. } = self;
         let registering = (*registering)?;
         let key = if registering.chooses {
             0
@@ -72,8 +72,8 @@ impl Endpoint {
 
     /// No peer may begin to write there any more.
     fn unregister(&mut self, region: &WritableRegion) {
-        if self.objects.registered.remove(&region.0) {
-            self.objects.close_one(region.0.as_ptr().cast());
+        if self.registered.remove(&region.0) {
+            self.close_one(region.0.as_ptr().cast());
         }
     }
 
@@ -88,10 +88,10 @@ impl Endpoint {
         Target { key, address }: Target,
         context: &Context,
     ) -> Begun {
-        let Some(registering) = self.objects.registering else {
+        let Some(registering) = self.registering else {
             return Begun::Failed(sys::FI_ENOSYS);
         };
-        let ep = self.objects.eps[0];
+        let ep = self.eps[0];
         let (start, context) = (bytes.start.cast_const().cast(), context.place());
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {

@@ -7,8 +7,7 @@ use std::sync::{Mutex, OnceLock};
 
 use tagmatch_ofi_sys as sys;
 
-use super::super::endpoint::Endpoint;
-use super::super::objects::Opening;
+use super::super::objects::{Endpoint, Opening};
 use super::super::rma::CAPS;
 use super::nic::{Asked, Gone, Nic, of};
 
