@@ -46,12 +46,12 @@ pub(super) struct Carrier {
     own_bits: u32,
     /// Bits of the provider's tag.
     tag_bits: u32,
-    pub(super) data: Data,
+    pub(super) data: CqData,
 }
 
 /// What CQ data has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum CqData {
     /// 8 bytes: the full length, and immediate data.
     Both,
     /// 4 bytes: one of the two.
@@ -96,14 +96,14 @@ impl Carrier {
         used: u64,
         source: u64,
         tag_bits: u32,
-        data: Data,
+        data: CqData,
     ) -> Result<Self, DeviceError> {
         check_layout(used, source)?;
         let shift = source.trailing_zeros();
         let width = source.count_ones();
         let own_bits = (64 - used.leading_zeros()) - width;
-        let flags = if data == Data::Sender { 1 } else { FLAGS };
-        let least = u32::from(data != Data::Sender);
+        let flags = if data == CqData::Sender { 1 } else { FLAGS };
+        let least = u32::from(data != CqData::Sender);
         let Some(left) = tag_bits.checked_sub(flags + own_bits).filter(|left| *left >= least)
         else {
             let range = "a layout that leaves more of the provider's tag free: fewer bits beside the \
@@ -111,7 +111,7 @@ impl Carrier {
             return Err(DeviceError::BadSetting { setting: "used", value: used, range });
         };
         let number_bits = match data {
-            Data::Sender => 0,
+            CqData::Sender => 0,
             _ => left.min(width).min(NUMBER_BITS_MAX),
         };
         Ok(Carrier { used, source, shift, width, number_bits, own_bits, tag_bits, data })
@@ -120,7 +120,7 @@ impl Carrier {
     /// The largest number that a peer can have.
     pub(super) fn number_max(&self) -> u64 {
         match self.data {
-            Data::Sender => NUMBER_IN_DATA.min(self.source >> self.shift),
+            CqData::Sender => NUMBER_IN_DATA.min(self.source >> self.shift),
             _ => (1 << self.number_bits) - 1,
         }
     }
@@ -173,7 +173,7 @@ impl Carrier {
         let packed = self.pack(tag);
         let length = length.unwrap_or(0);
         let value = u64::from(immediate.unwrap_or(0));
-        if self.data == Data::Sender {
+        if self.data == CqData::Sender {
             let flag = if immediate.is_some() { IMMEDIATE_IN_DATA } else { 0 };
             return Wire { tag: packed, data: (number & NUMBER_IN_DATA | flag) << 32 | value };
         }
@@ -185,7 +185,7 @@ impl Carrier {
             wire |= self.trailer();
         }
         let data = match self.data {
-            Data::Both => u64::from(length) << 32 | value,
+            CqData::Both => u64::from(length) << 32 | value,
             _ if has_trailer => u64::from(length),
             _ => value,
         };
@@ -212,9 +212,9 @@ impl Carrier {
         // bits faster.
         let ignored = self.pack(!mask & self.used);
         let numbers = ((1u64 << self.number_bits) - 1) << self.own_bits;
-        let flags = if self.data == Data::Sender { 0 } else { self.trailer() | self.immediate() };
+        let flags = if self.data == CqData::Sender { 0 } else { self.trailer() | self.immediate() };
         let (number, any) = match sender {
-            Some(number) if self.data != Data::Sender => (number << self.own_bits, 0),
+            Some(number) if self.data != CqData::Sender => (number << self.own_bits, 0),
             _ => (0, numbers),
         };
         Ok(TagBits { tag: self.pack(tag) | number, ignored: ignored | any | flags })
@@ -227,7 +227,7 @@ impl Carrier {
         let tag = self.unpack(wire.tag);
         let high = (wire.data >> 32) as u32;
         let low = wire.data as u32;
-        if self.data == Data::Sender {
+        if self.data == CqData::Sender {
             let has_immediate = u64::from(high) & IMMEDIATE_IN_DATA != 0;
             return Label {
                 number: u64::from(high) & NUMBER_IN_DATA,
@@ -241,7 +241,7 @@ impl Carrier {
         let has_trailer = wire.tag & self.trailer() != 0;
         let has_immediate = wire.tag & self.immediate() != 0;
         let (immediate, length) = match self.data {
-            Data::Both => (Some(low), Some(high)),
+            CqData::Both => (Some(low), Some(high)),
             _ if has_trailer => (None, Some(low)),
             _ => (Some(low), None),
         };
@@ -257,7 +257,7 @@ impl Carrier {
     /// Tag and data of a control packet from the peer with this number at the receiver.
     pub(super) fn control_wire(&self, number: u64) -> Wire {
         match self.data {
-            Data::Sender => Wire { tag: self.control(), data: (number & NUMBER_IN_DATA) << 32 },
+            CqData::Sender => Wire { tag: self.control(), data: (number & NUMBER_IN_DATA) << 32 },
             _ => Wire { tag: self.control() | number << self.own_bits, data: 0 },
         }
     }
@@ -270,7 +270,7 @@ impl Carrier {
     /// The number of the sender of a control packet.
     pub(super) fn control_number(&self, wire: Wire) -> u64 {
         match self.data {
-            Data::Sender => wire.data >> 32 & NUMBER_IN_DATA,
+            CqData::Sender => wire.data >> 32 & NUMBER_IN_DATA,
             _ => wire.tag >> self.own_bits & ((1 << self.number_bits) - 1),
         }
     }
@@ -283,9 +283,9 @@ impl Carrier {
     /// The bytes by which peers compare how they carry tags.
     pub(super) fn fingerprint(&self) -> [u8; 2] {
         let data = match self.data {
-            Data::Both => 8,
-            Data::One => 4,
-            Data::Sender => 9,
+            CqData::Both => 8,
+            CqData::One => 4,
+            CqData::Sender => 9,
         };
         [u8::try_from(self.tag_bits).unwrap_or(0), data]
     }
@@ -305,16 +305,16 @@ mod tests {
     /// The layout of MPI: 16 bits of context, 24 of source, 24 of tag.
     const SOURCE: u64 = 0xff_ffff << 24;
 
-    fn carrier(tag_bits: u32, data: Data) -> Carrier {
+    fn carrier(tag_bits: u32, data: CqData) -> Carrier {
         Carrier::new(!0, SOURCE, tag_bits, data).unwrap()
     }
 
     #[test]
     fn the_layout_of_mpi_fits_every_provider() {
-        assert_eq!(carrier(64, Data::Both).number_max(), (1 << 20) - 1);
-        assert_eq!(carrier(63, Data::One).number_max(), (1 << 20) - 1);
-        assert_eq!(carrier(60, Data::One).number_max(), (1 << 17) - 1);
-        assert_eq!(carrier(48, Data::Sender).number_max(), 0xff_ffff);
+        assert_eq!(carrier(64, CqData::Both).number_max(), (1 << 20) - 1);
+        assert_eq!(carrier(63, CqData::One).number_max(), (1 << 20) - 1);
+        assert_eq!(carrier(60, CqData::One).number_max(), (1 << 17) - 1);
+        assert_eq!(carrier(48, CqData::Sender).number_max(), 0xff_ffff);
     }
 
     #[test]
@@ -322,14 +322,14 @@ mod tests {
         for (used, source, tag_bits) in
             [(!0, 0, 64), (!0, 0b101, 64), (0xff, 0xf00, 64), (!0, 1 << 63, 64), (!0, SOURCE, 43)]
         {
-            let refused = Carrier::new(used, source, tag_bits, Data::Both);
+            let refused = Carrier::new(used, source, tag_bits, CqData::Both);
             assert!(matches!(refused, Err(DeviceError::BadSetting { .. })), "{refused:?}");
         }
     }
 
     #[test]
     fn control_packets_and_pieces_match_no_receive_and_not_each_other() {
-        for (tag_bits, data) in [(63, Data::Both), (60, Data::One), (48, Data::Sender)] {
+        for (tag_bits, data) in [(63, CqData::Both), (60, CqData::One), (48, CqData::Sender)] {
             let carrier = carrier(tag_bits, data);
             let any = carrier.pattern(0, 0, None).unwrap();
             let control = carrier.any_control();
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_has_no_bits_is_refused() {
-        let carrier = Carrier::new(0xffff_ffff, 0xff00, 64, Data::Both).unwrap();
+        let carrier = Carrier::new(0xffff_ffff, 0xff00, 64, CqData::Both).unwrap();
         let is_refused = |result: Result<(), Unfit>| matches!(result, Err(Unfit::NotCarried(_)));
         assert!(is_refused(carrier.check_send(1 << 32)) && is_refused(carrier.check_send(1 << 8)));
         assert!(carrier.check_send(0xff).is_ok());
@@ -367,7 +367,7 @@ mod tests {
             wanted: u64, mask: u64, named in prop::option::of(0u64..1 << 17), close: bool,
             kind in 0usize..3,
         ) {
-            let data = [Data::Both, Data::One, Data::Sender][kind];
+            let data = [CqData::Both, CqData::One, CqData::Sender][kind];
             let carrier = carrier([64, 60, 48][kind], data);
             let tag = tag & !SOURCE;
             let wanted = if close { tag } else { wanted & !SOURCE };
@@ -378,23 +378,23 @@ mod tests {
             let read = carrier.read(wire);
             prop_assert_eq!((read.number, read.tag), (from, tag));
             match data {
-                Data::Both => prop_assert_eq!(
+                CqData::Both => prop_assert_eq!(
                     read, Label { immediate, length: Some(length), has_trailer, ..read }),
-                Data::One if has_trailer => prop_assert_eq!(
+                CqData::One if has_trailer => prop_assert_eq!(
                     read, Label { immediate: None, length: Some(length), has_trailer, ..read }),
                 _ => prop_assert_eq!(
                     read, Label { immediate, length: None, has_trailer: false, ..read }),
             }
             let bits = carrier.pattern(wanted, mask, named).unwrap();
             // A provider whose receives name their sender compares that itself.
-            let is_named = data == Data::Sender || named.is_none_or(|named| named == from);
+            let is_named = data == CqData::Sender || named.is_none_or(|named| named == from);
             let expected = (tag ^ wanted) & mask == 0 && is_named;
             prop_assert_eq!((wire.tag ^ bits.tag) & !bits.ignored == 0, expected);
         }
 
         #[test]
         fn any_bits_can_be_read(tag: u64, data: u64, kind in 0usize..3) {
-            let which = [Data::Both, Data::One, Data::Sender][kind];
+            let which = [CqData::Both, CqData::One, CqData::Sender][kind];
             let carrier = carrier([64, 60, 48][kind], which);
             let read = carrier.read(Wire { tag, data });
             prop_assert!(read.number <= carrier.number_max());

@@ -10,7 +10,7 @@
 use tagmatch_device::slab::Key;
 
 use super::OfiTransport;
-use super::carrier::Data;
+use super::carrier::CqData;
 use super::operations::Kind;
 
 impl OfiTransport {
@@ -18,7 +18,7 @@ impl OfiTransport {
     pub(super) fn keep_early(&mut self, key: Key) -> bool {
         let Some(operation) = self.core.operations.at(key) else { return false };
         let is_asked = operation.kind == Kind::Receive && !operation.is_claimed;
-        if self.carrier.data != Data::Sender || !is_asked {
+        if self.carrier.data != CqData::Sender || !is_asked {
             return false;
         }
         let waits = match operation.peer {

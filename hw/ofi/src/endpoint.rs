@@ -16,7 +16,7 @@ const BATCH: usize = 16;
 
 /// Memory of an operation that libfabric uses until the operation ends. It never moves.
 #[repr(C)]
-pub struct Context {
+pub struct OperationContext {
     /// First, so that its address is the context's.
     memory: UnsafeCell<sys::fi_context2>,
     /// The buffer of a call that takes a list of buffers, which some providers read later.
@@ -25,10 +25,10 @@ pub struct Context {
     pub(super) index: u32,
 }
 
-impl Context {
+impl OperationContext {
     pub(super) fn new(index: u32) -> Self {
         let buffers = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        Context {
+        OperationContext {
             memory: UnsafeCell::new(sys::fi_context2::zeroed()),
             buffers: UnsafeCell::new(buffers),
             index,
@@ -53,35 +53,35 @@ pub(super) enum Lane {
 
 /// Where something goes, or comes from.
 #[derive(Clone, Copy)]
-pub(super) struct Route {
+pub(super) struct LaneAddress {
     pub(super) address: sys::fi_addr_t,
     pub(super) lane: Lane,
 }
 
-impl Route {
+impl LaneAddress {
     /// An address among messages.
     pub(super) fn messages(address: sys::fi_addr_t) -> Self {
-        Route { address, lane: Lane::Messages }
+        LaneAddress { address, lane: Lane::Messages }
     }
 
     /// An address among this device's own packets.
     pub(super) fn packets(address: sys::fi_addr_t) -> Self {
-        Route { address, lane: Lane::Packets }
+        LaneAddress { address, lane: Lane::Packets }
     }
 }
 
 /// The memory of an operation. What is sent from is not written to.
 #[derive(Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct MemorySpan {
     pub(super) start: *mut u8,
     pub(super) length: usize,
 }
 
 /// What is sent.
 #[derive(Clone, Copy)]
-pub(super) struct WireMessage {
-    pub(super) to: Route,
-    pub(super) bytes: Span,
+pub(super) struct TaggedMessage {
+    pub(super) to: LaneAddress,
+    pub(super) bytes: MemorySpan,
     pub(super) wire: Wire,
 }
 
@@ -211,8 +211,9 @@ impl Endpoint {
     /// The bytes can be read, and stay as they are, until the operation has ended or the endpoint
     /// is gone; the context stays as long, and no other operation has it.
     #[inline]
-    pub(super) unsafe fn send(&self, message: WireMessage, context: &Context) -> Begun {
-        let WireMessage { to: Route { address, lane }, bytes, wire: Wire { tag, data } } = message;
+    pub(super) unsafe fn send(&self, message: TaggedMessage, context: &OperationContext) -> Begun {
+        let TaggedMessage { to: LaneAddress { address, lane }, bytes, wire: Wire { tag, data } } =
+            message;
         let context = context.place();
         let ep = self.of_lane(lane);
         let (start, none) = (bytes.start.cast_const().cast(), ptr::null_mut());
@@ -233,8 +234,8 @@ impl Endpoint {
     pub(super) unsafe fn send_until(
         &self,
         level: u64,
-        sent: WireMessage,
-        context: &Context,
+        sent: TaggedMessage,
+        context: &OperationContext,
     ) -> Begun {
         let iov = libc::iovec { iov_base: sent.bytes.start.cast(), iov_len: sent.bytes.length };
         let Wire { tag, data } = sent.wire;
@@ -254,8 +255,8 @@ impl Endpoint {
     /// Sends a copy of the bytes, of which there are no more than the provider's `inject_size`. No
     /// completion follows.
     #[inline]
-    pub(super) fn inject(&self, to: Route, bytes: &[u8], Wire { tag, data }: Wire) -> Begun {
-        let Route { address, lane } = to;
+    pub(super) fn inject(&self, to: LaneAddress, bytes: &[u8], Wire { tag, data }: Wire) -> Begun {
+        let LaneAddress { address, lane } = to;
         let start = bytes.as_ptr().cast();
         let ep = self.of_lane(lane);
         // SAFETY: an open endpoint; the bytes live through the call, which copies them.
@@ -272,12 +273,12 @@ impl Endpoint {
     #[inline]
     pub(super) unsafe fn receive(
         &self,
-        from: Route,
-        memory: Span,
+        from: LaneAddress,
+        memory: MemorySpan,
         TagBits { tag, ignored }: TagBits,
-        context: &Context,
+        context: &OperationContext,
     ) -> Begun {
-        let Route { address, lane } = from;
+        let LaneAddress { address, lane } = from;
         let context = context.place();
         let ep = self.of_lane(lane);
         let (start, none) = (memory.start.cast(), ptr::null_mut());
@@ -301,7 +302,7 @@ impl Endpoint {
         from: sys::fi_addr_t,
         TagBits { tag, ignored }: TagBits,
         claims: bool,
-        context: &Context,
+        context: &OperationContext,
     ) -> Begun {
         let mut message = sys::fi_msg_tagged::zeroed();
         (message.addr, message.tag, message.ignore) = (from, tag, ignored);
@@ -321,9 +322,9 @@ impl Endpoint {
     pub(super) unsafe fn receive_claimed(
         &self,
         from: sys::fi_addr_t,
-        memory: Span,
+        memory: MemorySpan,
         tag: u64,
-        context: &Context,
+        context: &OperationContext,
     ) -> Begun {
         let iov = libc::iovec { iov_base: memory.start.cast(), iov_len: memory.length };
         let mut message = sys::fi_msg_tagged::zeroed();
@@ -339,7 +340,7 @@ impl Endpoint {
 
     /// Asks that an operation be cancelled. A completion tells whether it was; the call's own
     /// answer means something else in each provider.
-    pub(super) fn cancel(&self, lane: Lane, context: &Context) {
+    pub(super) fn cancel(&self, lane: Lane, context: &OperationContext) {
         let ep = self.of_lane(lane);
         // SAFETY: an open endpoint, and the context of an operation that libfabric has, or had.
         unsafe {
@@ -395,7 +396,7 @@ impl Endpoint {
 #[inline]
 unsafe fn index_of(context: *mut c_void) -> u32 {
     // SAFETY: by the caller; the context's memory is the first field.
-    unsafe { (*context.cast::<Context>()).index }
+    unsafe { (*context.cast::<OperationContext>()).index }
 }
 
 pub(super) fn begun(answer: isize) -> Begun {

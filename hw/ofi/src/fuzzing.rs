@@ -3,7 +3,7 @@
 
 use tagmatch_fabric::handshake::Packet as Handshake;
 
-use super::carrier::{Carrier, Data, Wire};
+use super::carrier::{Carrier, CqData, Wire};
 use super::config::KIND;
 use super::control::{Packet, Trailer};
 use super::operations::Long;
@@ -51,11 +51,11 @@ pub fn read_packet(bytes: &[u8]) {
 /// # Panics
 /// A message has a number or a tag that no peer can have.
 pub fn read_wire(tag: u64, data: u64, used: u64, source: u64) {
-    for (tag_bits, kind) in [(63, Data::Both), (60, Data::One), (48, Data::Sender)] {
+    for (tag_bits, kind) in [(63, CqData::Both), (60, CqData::One), (48, CqData::Sender)] {
         let Ok(carrier) = Carrier::new(used, source, tag_bits, kind) else { continue };
         let wire = Wire { tag, data };
         let label = carrier.read(wire);
-        let most = if kind == Data::Sender { 0xff_ffff } else { carrier.number_max() };
+        let most = if kind == CqData::Sender { 0xff_ffff } else { carrier.number_max() };
         assert!(label.number <= most && carrier.control_number(wire) <= most);
         assert_eq!(label.tag & source, 0);
     }

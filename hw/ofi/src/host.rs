@@ -9,7 +9,7 @@ use tagmatch_fabric::handshake::{Hello, Meeting, MeetingHost, Refusal, Sent};
 use super::OfiTransport;
 use super::endpoint::Lane;
 use super::link::OfiLink;
-use super::operations::{Kind, Operation};
+use super::operations::{Kind, OfiOperation};
 use super::provider::Way;
 
 /// How long libfabric may take to end the operations that depend on a peer which has ended.
@@ -119,7 +119,7 @@ impl MeetingHost for OfiTransport {
         }
         self.cancel_pieces(peer);
         self.end_writes(peer);
-        let depends = |operation: &Operation| operation.peer == Some(peer) && !operation.is_told;
+        let depends = |operation: &OfiOperation| operation.peer == Some(peer) && !operation.is_told;
         for key in self.core.operations.keys(depends) {
             let Some(operation) = self.core.operations.at(key) else { continue };
             if let Some(long) = &mut operation.long {
@@ -144,7 +144,7 @@ impl MeetingHost for OfiTransport {
     fn is_let_go(&mut self, peer: PeerId) -> bool {
         let Some(entry) = self.core.meeting.peers.find(peer) else { return true };
         if entry.live > 0 && entry.link.until.is_none_or(|until| until <= Instant::now()) {
-            let is_stuck = |operation: &Operation| {
+            let is_stuck = |operation: &OfiOperation| {
                 let depends = matches!(operation.kind, Kind::Send | Kind::Receive)
                     && operation.peer == Some(peer)
                     && !operation.is_told;

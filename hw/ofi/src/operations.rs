@@ -7,7 +7,7 @@ use tagmatch_fabric::Canceller;
 use tagmatch_ofi_sys as sys;
 
 use super::carrier::TagBits;
-use super::endpoint::{Completion, Context, Lane};
+use super::endpoint::{Completion, Lane, OperationContext};
 use super::rma::{Target, WritableRegion};
 
 /// Most bytes of memory of the device's own that are kept for later operations, for heads and for
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 
 /// One operation.
 #[derive(Default)]
-pub struct Operation {
+pub struct OfiOperation {
     pub(super) kind: Kind,
     /// libfabric has its context, and the memory that it was begun with.
     pub(super) is_begun: bool,
@@ -109,7 +109,7 @@ pub(super) struct Long {
     pub(super) target: Option<Target>,
 }
 
-impl Operation {
+impl OfiOperation {
     /// Whether libfabric has memory of the caller's.
     pub(super) fn lends(&self) -> bool {
         let pieces = self.long.as_ref().is_some_and(|long| long.out > 0) && self.buffer.is_vec();
@@ -186,14 +186,14 @@ impl SpareMemories {
     }
 }
 
-impl tagmatch_fabric::Operation for Operation {
-    type Context = Context;
+impl tagmatch_fabric::Operation for OfiOperation {
+    type Context = OperationContext;
     type Pool = SpareMemories;
     /// One fewer than there are short keys, so that one of them is nobody's.
     const MAX: u32 = Key::SHORT_MAX - 1;
 
-    fn context(index: u32, _: &SpareMemories) -> Context {
-        Context::new(index)
+    fn context(index: u32, _: &SpareMemories) -> OperationContext {
+        OperationContext::new(index)
     }
 
     #[inline]
@@ -254,7 +254,7 @@ mod tests {
             (Kind::PieceOut, 16_384),
             (Kind::Receive, WRITTEN_MAX),
         ] {
-            let operation = Operation { kind, own: vec![7; size], ..Operation::default() };
+            let operation = OfiOperation { kind, own: vec![7; size], ..OfiOperation::default() };
             let key = table.enter(operation).ok().unwrap();
             assert!(table.remove(key).unwrap().own.is_empty());
             let again = match size {

@@ -25,8 +25,8 @@ use tagmatch_ofi_sys as sys;
 use super::OfiTransport;
 use super::carrier::{TagBits, Wire};
 use super::control::{Packet, Trailer};
-use super::endpoint::{Begun, Completion, Lane, Route, Span, WireMessage};
-use super::operations::{Kind, Long, Operation};
+use super::endpoint::{Begun, Completion, Lane, LaneAddress, MemorySpan, TaggedMessage};
+use super::operations::{Kind, Long, OfiOperation};
 use super::provider::Provider;
 use super::rma::WRITE_MAX;
 
@@ -139,14 +139,14 @@ impl OfiTransport {
             let is_lent = !operation.buffer.is_vec();
             let peer = operation.peer;
             let own = if is_lent { self.core.operations.pool.pieces.take() } else { Vec::new() };
-            let piece = Operation {
+            let piece = OfiOperation {
                 kind: Kind::PieceIn,
                 peer,
                 parent: Some(key),
                 own,
                 start,
                 length,
-                ..Operation::default()
+                ..OfiOperation::default()
             };
             match self.core.operations.enter(piece) {
                 Ok(piece) => self.post_or_wait(piece),
@@ -171,8 +171,8 @@ impl OfiTransport {
         let start =
             if is_lent { own } else { operation.buffer.as_ptr().cast_mut().wrapping_add(start) };
         let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
-        let any = Route::packets(sys::FI_ADDR_UNSPEC);
-        let memory = Span { start, length };
+        let any = LaneAddress::packets(sys::FI_ADDR_UNSPEC);
+        let memory = MemorySpan { start, length };
         // SAFETY: the piece keeps its own memory, and the operation that it is a part of keeps the
         // buffer, until libfabric has given both back or the endpoint is gone; nobody looks at
         // these bytes meanwhile. The table keeps the context.
@@ -245,7 +245,7 @@ impl OfiTransport {
             {
                 own.copy_from_slice(&operation.buffer[start..start + length]);
             }
-            let piece = Operation {
+            let piece = OfiOperation {
                 kind: Kind::PieceOut,
                 peer: Some(peer),
                 parent: Some(key),
@@ -253,7 +253,7 @@ impl OfiTransport {
                 own,
                 start,
                 length,
-                ..Operation::default()
+                ..OfiOperation::default()
             };
             match self.core.operations.enter(piece) {
                 Ok(piece) => self.launch(peer, piece),
@@ -277,17 +277,17 @@ impl OfiTransport {
         let target = long.target;
         // A piece lies inside the buffer (`Long::take_next`, `OfiTransport::go_on`).
         let from = own.unwrap_or_else(|| operation.buffer.as_ptr().wrapping_add(start));
-        let bytes = Span { start: from.cast_mut(), length };
+        let bytes = MemorySpan { start: from.cast_mut(), length };
         let tag = self.carrier.piece_tag(other);
         let Some((_, context)) = self.core.operations.with_context(key) else { return Begun::Yes };
         if let Some(target) = target {
             // SAFETY: as in `post_piece`.
             return unsafe { self.endpoint.write(address, bytes, target.at(start), context) };
         }
-        let to = Route::packets(address);
+        let to = LaneAddress::packets(address);
         // SAFETY: as in `post_piece`.
         unsafe {
-            self.endpoint.send(WireMessage { to, bytes, wire: Wire { tag, data: 0 } }, context)
+            self.endpoint.send(TaggedMessage { to, bytes, wire: Wire { tag, data: 0 } }, context)
         }
     }
 
@@ -350,8 +350,9 @@ impl OfiTransport {
 
     /// Ends the pieces of a message whose peer has ended, as far as libfabric lets go of them.
     pub(super) fn cancel_pieces(&mut self, peer: PeerId) {
-        let is_its =
-            |operation: &Operation| operation.kind == Kind::PieceIn && operation.peer == Some(peer);
+        let is_its = |operation: &OfiOperation| {
+            operation.kind == Kind::PieceIn && operation.peer == Some(peer)
+        };
         for key in self.core.operations.keys(is_its) {
             let Some((piece, context)) = self.core.operations.with_context(key) else { continue };
             piece.canceller = Canceller::PeersEnd;

@@ -10,7 +10,7 @@ use tagmatch_device::slab::Key;
 use super::OfiTransport;
 use super::carrier::TagBits;
 use super::endpoint::{Begun, Completion};
-use super::operations::{Kind, Operation, WirePattern};
+use super::operations::{Kind, OfiOperation, WirePattern};
 
 /// How long an answer is waited for. A look without one is given up: there is no message then. One
 /// that takes a message is waited for longer, since its message was there a moment before.
@@ -21,7 +21,7 @@ impl OfiTransport {
     /// Asks the provider, and waits for its answer.
     pub(super) fn ask(&mut self, wire: WirePattern, takes: bool) -> Option<(Key, Completion)> {
         let from = wire.from?;
-        let operation = Operation { kind: Kind::Look, ..Operation::default() };
+        let operation = OfiOperation { kind: Kind::Look, ..OfiOperation::default() };
         let key = self.core.operations.enter(operation).ok()?;
         let (operation, context) = self.core.operations.with_context(key)?;
         // SAFETY: the table keeps the context until the look has ended, and if it has taken a

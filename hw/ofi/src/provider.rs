@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_ofi_sys as sys;
 
-use super::carrier::{Carrier, Data};
+use super::carrier::{Carrier, CqData};
 use super::choice::{Choice, Standing::Refused, choose, refusal, standing};
 use super::config::OfiConfig;
 use super::library::{Offer, OfferQuery, Offers};
 use super::objects::{Endpoint, MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
 use super::rma;
-use super::trial::{Found, attempt};
+use super::trial::{Abilities, attempt};
 
 /// Most bytes of a piece of a long message, where the provider sets no limit.
 const PIECE_MAX: usize = 1 << 30;
@@ -188,7 +188,7 @@ pub(super) fn open(
         provider.receives_max = receives_max;
         provider.mode = Some(mode);
         provider.message_max = offer.message_max;
-        (endpoint, Data::Sender)
+        (endpoint, CqData::Sender)
     } else {
         let is_it = |other: &Offer| (&other.domain, other.ip) == (&offer.domain, offer.ip);
         let caps = if has_rxm(&offer.provider) { rma::CAPS } else { 0 };
@@ -202,7 +202,7 @@ pub(super) fn open(
         let has_side = matches!(&*offer.provider, "tcp" | "net");
         let endpoint = Endpoint::open(libfabric, &Opening { info, cxi_mode: None, has_side })?;
         provider.writes = endpoint.writes() && offer.message_max >= rma::WRITE_MAX as usize;
-        (endpoint, if offer.data_bytes >= 8 { Data::Both } else { Data::One })
+        (endpoint, if offer.data_bytes >= 8 { CqData::Both } else { CqData::One })
     };
     let carrier = Carrier::new(config.used, config.source, offer.tag_bits.min(TAG_BITS), data)?;
     let Some(oneself) = endpoint.insert(endpoint.names()[0]) else {
@@ -211,7 +211,8 @@ pub(super) fn open(
             why: "the provider doesn't take its own name",
         });
     };
-    let Some(Found { finds, takes, wakes }) = attempt(&provider.name, &endpoint, oneself, &carrier)
+    let Some(Abilities { finds, takes, wakes }) =
+        attempt(&provider.name, &endpoint, oneself, &carrier)
     else {
         return Err(DeviceError::Unsupported {
             what: "a message to oneself",

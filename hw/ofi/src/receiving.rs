@@ -16,10 +16,10 @@ use tagmatch_fabric::{Canceller, report_up};
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::carrier::{Data, TagBits, Wire};
+use super::carrier::{CqData, TagBits, Wire};
 use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
-use super::endpoint::{Begun, Completion, Lane, Route, Span};
-use super::operations::{Kind, Long, Operation};
+use super::endpoint::{Begun, Completion, Lane, LaneAddress, MemorySpan};
+use super::operations::{Kind, Long, OfiOperation};
 use super::sending::HEAD;
 
 /// Receives for control packets. More of them wait in the provider.
@@ -27,13 +27,13 @@ const CONTROL_POSTS: usize = 16;
 
 impl OfiTransport {
     /// A receive, with memory of the device's own if it needs some.
-    pub(super) fn with_room(&mut self, bits: TagBits) -> Operation {
-        let own = if self.carrier.data == Data::Sender {
+    pub(super) fn with_room(&mut self, bits: TagBits) -> OfiOperation {
+        let own = if self.carrier.data == CqData::Sender {
             Vec::new()
         } else {
             self.core.operations.pool.heads.take()
         };
-        Operation { bits, own, ..Operation::default() }
+        OfiOperation { bits, own, ..OfiOperation::default() }
     }
 
     /// Posts a receive, or lets it wait behind those that wait already.
@@ -84,7 +84,7 @@ impl OfiTransport {
     }
 
     fn post_head(&mut self, key: Key) -> Begun {
-        let directed = self.carrier.data == Data::Sender;
+        let directed = self.carrier.data == CqData::Sender;
         let Some((operation, context)) = self.core.operations.with_context(key) else {
             return Begun::Yes;
         };
@@ -93,14 +93,14 @@ impl OfiTransport {
         } else {
             (operation.own.as_mut_ptr(), operation.own.len())
         };
-        let memory = Span { start, length };
+        let memory = MemorySpan { start, length };
         let bits = operation.bits;
         let named = operation.peer.filter(|_| directed && operation.kind == Kind::Receive);
         let address = |peer| self.core.meeting.peers.find(peer)?.link.address;
         let Some(address) = named.map_or(Some(sys::FI_ADDR_UNSPEC), address) else {
             return Begun::Failed(sys::FI_EINVAL);
         };
-        let from = Route { address, lane: operation.lane };
+        let from = LaneAddress { address, lane: operation.lane };
         // SAFETY: the operation keeps its memory, and the table its context, until it has ended or
         // the endpoint is gone; nobody looks at these bytes meanwhile.
         unsafe {
@@ -230,7 +230,7 @@ impl OfiTransport {
         let bits = self.carrier.any_control();
         let own = vec![0; PACKET + TRAILER];
         let kind = Kind::ControlIn;
-        let operation = Operation { kind, lane, own, bits, ..Operation::default() };
+        let operation = OfiOperation { kind, lane, own, bits, ..OfiOperation::default() };
         if let Ok(key) = self.core.operations.enter(operation) {
             self.post_or_wait(key);
         }

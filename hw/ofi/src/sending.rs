@@ -14,10 +14,10 @@ use tagmatch_fabric::handshake::{PeerState, Sent, break_with};
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::carrier::{Data, Label, Wire};
+use super::carrier::{CqData, Label, Wire};
 use super::control::{NOBODY, PACKET, Packet, TRAILER, Trailer};
-use super::endpoint::{Begun, Completion, Lane, Route, Span, WireMessage};
-use super::operations::{HEAD_MAX, Kind, Long, Operation};
+use super::endpoint::{Begun, Completion, Lane, LaneAddress, MemorySpan, TaggedMessage};
+use super::operations::{HEAD_MAX, Kind, Long, OfiOperation};
 
 /// Bytes of a message in its head, if there is a trailer.
 pub(super) const HEAD: usize = HEAD_MAX - TRAILER;
@@ -34,7 +34,8 @@ impl OfiTransport {
         if until == CompleteWhen::Reusable && self.inject_now(peer, tag, immediate, &buffer) {
             return Ok(Some(buffer));
         }
-        let mut operation = Operation { token, peer: Some(peer), buffer, ..Operation::default() };
+        let mut operation =
+            OfiOperation { token, peer: Some(peer), buffer, ..OfiOperation::default() };
         operation.bits.tag = tag;
         (operation.immediate, operation.until, operation.length) = (immediate, until, length);
         let key = self.core.enter_send(peer, operation)?;
@@ -64,7 +65,7 @@ impl OfiTransport {
         bytes: &[u8],
     ) -> bool {
         if bytes.len() > self.provider.inject_max
-            || immediate.is_some() && self.carrier.data == Data::One
+            || immediate.is_some() && self.carrier.data == CqData::One
         {
             return false;
         }
@@ -79,7 +80,7 @@ impl OfiTransport {
         let length = Some(length);
         let label = Label { number: entry.our_number, tag, has_trailer: false, immediate, length };
         let wire = self.carrier.send(&label);
-        if self.endpoint.inject(Route::messages(address), bytes, wire) != Begun::Yes {
+        if self.endpoint.inject(LaneAddress::messages(address), bytes, wire) != Begun::Yes {
             return false;
         }
         entry.sent = Sent::Unflushed;
@@ -182,7 +183,7 @@ impl OfiTransport {
             Some((Kind::ControlOut, lane)) => {
                 let address = if lane == Lane::Messages { address } else { side };
                 let wire = self.carrier.control_wire(number);
-                self.pass_own(Route { address, lane }, wire, key)
+                self.pass_own(LaneAddress { address, lane }, wire, key)
             }
             _ => Begun::Failed(sys::FI_EINVAL),
         }
@@ -191,10 +192,10 @@ impl OfiTransport {
     fn pass_send(&mut self, address: sys::fi_addr_t, number: u64, key: Key) -> Begun {
         let data = self.carrier.data;
         let Some(operation) = self.core.operations.at(key) else { return Begun::Yes };
-        let has_trailer = data != Data::Sender
+        let has_trailer = data != CqData::Sender
             && (operation.length > HEAD_MAX
                 || operation.until != CompleteWhen::Reusable
-                || operation.immediate.is_some() && data == Data::One);
+                || operation.immediate.is_some() && data == CqData::One);
         let tag = operation.bits.tag;
         let immediate = operation.immediate;
         // `check_send` has checked it, unless the provider tells lengths itself.
@@ -204,13 +205,13 @@ impl OfiTransport {
         if is_copied && operation.own.is_empty() {
             self.copy_head(key, has_trailer);
         }
-        self.pass_own(Route::messages(address), wire, key)
+        self.pass_own(LaneAddress::messages(address), wire, key)
     }
 
     /// Copies the head of a message into memory of the device's own; the whole message, if it goes
     /// as it is.
     fn copy_head(&mut self, key: Key, has_trailer: bool) {
-        if self.carrier.data == Data::Sender {
+        if self.carrier.data == CqData::Sender {
             let Some(operation) = self.core.operations.at(key) else { return };
             operation.own = operation.buffer.to_vec();
             operation.own_length = operation.own.len();
@@ -243,8 +244,8 @@ impl OfiTransport {
     }
 
     /// Passes the bytes of an operation: its own ones, or else the caller's.
-    fn pass_own(&mut self, to: Route, wire: Wire, key: Key) -> Begun {
-        let is_true = self.carrier.data == Data::Sender;
+    fn pass_own(&mut self, to: LaneAddress, wire: Wire, key: Key) -> Begun {
+        let is_true = self.carrier.data == CqData::Sender;
         let Some((operation, context)) = self.core.operations.with_context(key) else {
             return Begun::Yes;
         };
@@ -253,7 +254,8 @@ impl OfiTransport {
         } else {
             (operation.own.as_ptr(), operation.own_length)
         };
-        let message = WireMessage { to, bytes: Span { start: start.cast_mut(), length }, wire };
+        let message =
+            TaggedMessage { to, bytes: MemorySpan { start: start.cast_mut(), length }, wire };
         let level = match operation.until {
             CompleteWhen::Matched if is_true => Some(sys::FI_MATCH_COMPLETE),
             CompleteWhen::Delivered if is_true => Some(sys::FI_DELIVERY_COMPLETE),
@@ -360,7 +362,7 @@ impl OfiTransport {
         if entry.link.address.is_none() {
             return;
         }
-        let side = Route::packets(entry.link.side);
+        let side = LaneAddress::packets(entry.link.side);
         if PACKET <= self.provider.inject_max && entry.link.waiting.is_empty() {
             let wire = self.carrier.control_wire(entry.our_number);
             if self.endpoint.inject(side, &bytes, wire) == Begun::Yes {
@@ -375,14 +377,14 @@ impl OfiTransport {
             Packet::Mark { lane } => (true, lane),
             _ => (false, Lane::Packets),
         };
-        let operation = Operation {
+        let operation = OfiOperation {
             kind: Kind::ControlOut,
             peer: Some(peer),
             own: packet.emit().to_vec(),
             own_length: PACKET,
             is_mark,
             lane,
-            ..Operation::default()
+            ..OfiOperation::default()
         };
         if let Ok(key) = self.core.operations.enter(operation) {
             self.launch(peer, key);

@@ -14,14 +14,14 @@ use tagmatch_fabric::settings::{check_times, find_secret};
 use tagmatch_fabric::{Canceller, FabricCore, Operation as _, TagTransport};
 use tagmatch_ofi_sys as sys;
 
-use super::carrier::{Carrier, Data, TagBits, Wire};
+use super::carrier::{Carrier, CqData, TagBits, Wire};
 use super::config::{KIND, OfiConfig};
 use super::endpoint::{Completion, Lane};
 use super::info::OfiInfo;
 use super::library;
 use super::link::OfiLink;
 use super::objects::Endpoint;
-use super::operations::{EarlyReceives, Kind, Operation, SpareMemories, WirePattern};
+use super::operations::{EarlyReceives, Kind, OfiOperation, SpareMemories, WirePattern};
 use super::provider::{self, Provider, Way};
 
 /// Time between two polls of a sleeping thread where libfabric can't wake it.
@@ -81,7 +81,7 @@ impl OfiTransport {
     }
 
     /// A receive of the message that a look has taken.
-    fn with_room_for(&mut self, taken: Key) -> Operation {
+    fn with_room_for(&mut self, taken: Key) -> OfiOperation {
         let bits = self.core.operations.at(taken).map(|operation| operation.bits);
         self.with_room(bits.unwrap_or_default())
     }
@@ -97,7 +97,7 @@ impl OfiTransport {
 impl TagTransport for OfiTransport {
     type Config = OfiConfig;
     type Info = OfiInfo;
-    type Operation = Operation;
+    type Operation = OfiOperation;
     type Pattern = WirePattern;
     type Found = (Key, Completion);
     type Taken = Key;
@@ -182,7 +182,7 @@ impl TagTransport for OfiTransport {
         let named = named.transpose()?;
         let bits = self.carrier.pattern(tag, mask, source.map(|peer| peer.0.into()))?;
         let from = match named {
-            Some(peer) if self.carrier.data == Data::Sender => peer.link.address,
+            Some(peer) if self.carrier.data == CqData::Sender => peer.link.address,
             _ => Some(sys::FI_ADDR_UNSPEC),
         };
         Ok(WirePattern { from, bits })
@@ -195,9 +195,9 @@ impl TagTransport for OfiTransport {
         wire: WirePattern,
         buffer: Buffer,
         token: u64,
-    ) -> Operation {
+    ) -> OfiOperation {
         let with_room = self.with_room(wire.bits);
-        Operation { kind: Kind::Receive, token, peer: source, buffer, ..with_room }
+        OfiOperation { kind: Kind::Receive, token, peer: source, buffer, ..with_room }
     }
 
     #[inline]
@@ -273,7 +273,7 @@ impl TagTransport for OfiTransport {
             return Err((buffer, Unfit::NoSuchMessage));
         };
         let kind = Kind::Receive;
-        *operation = Operation { kind, token, buffer, is_claimed: true, ..with_room };
+        *operation = OfiOperation { kind, token, buffer, is_claimed: true, ..with_room };
         self.core.tokens.insert(token, taken);
         self.post_or_wait(taken);
         Ok(())
@@ -287,7 +287,7 @@ impl TagTransport for OfiTransport {
             with_room.own = vec![0; 1];
         }
         if let Some(operation) = self.core.operations.at(taken) {
-            *operation = Operation { kind: Kind::Discard, is_claimed: true, ..with_room };
+            *operation = OfiOperation { kind: Kind::Discard, is_claimed: true, ..with_room };
             self.post_or_wait(taken);
         }
     }
@@ -335,7 +335,7 @@ impl TagTransport for OfiTransport {
 
     /// Receivers may wait for packets.
     fn holds_packets(&self) -> bool {
-        let is_packet = |packet: &Operation| packet.kind == Kind::ControlOut && !packet.is_told;
+        let is_packet = |packet: &OfiOperation| packet.kind == Kind::ControlOut && !packet.is_told;
         self.core.operations.iter().any(is_packet)
     }
 
@@ -345,7 +345,7 @@ impl TagTransport for OfiTransport {
 
     /// libfabric ends what is left when the endpoint is closed.
     fn is_over(&self) -> bool {
-        let is_callers = |operation: &Operation| operation.is_send() || operation.is_receive();
+        let is_callers = |operation: &OfiOperation| operation.is_send() || operation.is_receive();
         !self.core.operations.iter().any(is_callers)
     }
 

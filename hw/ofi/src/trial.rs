@@ -13,7 +13,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_os::sleep::sleep_until_readable;
 
 use super::carrier::{Carrier, TagBits, Wire};
-use super::endpoint::{Begun, Completion, Context, Lane, Route, Span};
+use super::endpoint::{Begun, Completion, Lane, LaneAddress, MemorySpan, OperationContext};
 use super::objects::Endpoint;
 
 /// How long a provider may take to connect to itself.
@@ -27,7 +27,7 @@ const SLEEP_DELAY: Duration = Duration::from_millis(1);
 
 /// What was found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Abilities {
     /// A message that waits is found (`FI_PEEK`).
     pub(super) finds: bool,
     /// It can be taken, and isn't found again (`FI_CLAIM`).
@@ -40,7 +40,7 @@ pub(super) struct Found {
 struct Trial<'a> {
     endpoint: &'a Endpoint,
     /// Of a look, of another one, of the receive.
-    contexts: Box<[Context; 3]>,
+    contexts: Box<[OperationContext; 3]>,
     bytes: Box<[u8; 8]>,
     /// The message has this tag.
     tag: u64,
@@ -56,8 +56,8 @@ pub(super) fn attempt(
     endpoint: &Endpoint,
     oneself: sys::fi_addr_t,
     carrier: &Carrier,
-) -> Option<Found> {
-    static KNOWN: Mutex<Option<HashMap<String, Found>>> = Mutex::new(None);
+) -> Option<Abilities> {
+    static KNOWN: Mutex<Option<HashMap<String, Abilities>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.get_or_insert_default();
     if let Some(found) = known.get(provider) {
@@ -65,12 +65,16 @@ pub(super) fn attempt(
     }
     let trial = Trial {
         endpoint,
-        contexts: Box::new([Context::new(0), Context::new(1), Context::new(2)]),
+        contexts: Box::new([
+            OperationContext::new(0),
+            OperationContext::new(1),
+            OperationContext::new(2),
+        ]),
         bytes: Box::new([0; 8]),
         tag: carrier.piece_tag(0),
         is_under_way: false,
     };
-    let found = Found { wakes: falls_asleep(endpoint), ..trial.run(oneself)? };
+    let found = Abilities { wakes: falls_asleep(endpoint), ..trial.run(oneself)? };
     known.insert(provider.to_owned(), found);
     Some(found)
 }
@@ -86,9 +90,9 @@ fn falls_asleep(endpoint: &Endpoint) -> bool {
 }
 
 impl Trial<'_> {
-    fn run(mut self, oneself: sys::fi_addr_t) -> Option<Found> {
+    fn run(mut self, oneself: sys::fi_addr_t) -> Option<Abilities> {
         self.send(oneself)?;
-        let mut found = Found { finds: self.look_until_found(), ..Found::default() };
+        let mut found = Abilities { finds: self.look_until_found(), ..Abilities::default() };
         if !found.finds {
             // The look may have eaten the message.
             self.tag += 1;
@@ -111,7 +115,7 @@ impl Trial<'_> {
     fn send(&self, oneself: sys::fi_addr_t) -> Option<()> {
         let begin = Instant::now();
         let wire = Wire { tag: self.tag, data: 0 };
-        while self.endpoint.inject(Route::messages(oneself), &[7], wire) != Begun::Yes {
+        while self.endpoint.inject(LaneAddress::messages(oneself), &[7], wire) != Begun::Yes {
             let _ = self.endpoint.read();
             if begin.elapsed() > CONNECT_MAX {
                 return None;
@@ -158,7 +162,7 @@ impl Trial<'_> {
 
     /// Receives the message, taken with the second context or not at all.
     fn receive(&mut self, context: usize) -> bool {
-        let memory = Span { start: self.bytes.as_mut_ptr(), length: self.bytes.len() };
+        let memory = MemorySpan { start: self.bytes.as_mut_ptr(), length: self.bytes.len() };
         let from = sys::FI_ADDR_UNSPEC;
         let begin = Instant::now();
         loop {
@@ -167,7 +171,12 @@ impl Trial<'_> {
             let begun = unsafe {
                 match context {
                     1 => self.endpoint.receive_claimed(from, memory, self.tag, with),
-                    _ => self.endpoint.receive(Route::messages(from), memory, self.bits(), with),
+                    _ => self.endpoint.receive(
+                        LaneAddress::messages(from),
+                        memory,
+                        self.bits(),
+                        with,
+                    ),
                 }
             };
             match begun {
@@ -199,7 +208,8 @@ impl Drop for Trial<'_> {
     fn drop(&mut self) {
         if self.is_under_way {
             // libfabric may still write to them.
-            let contexts = [Context::new(0), Context::new(1), Context::new(2)];
+            let contexts =
+                [OperationContext::new(0), OperationContext::new(1), OperationContext::new(2)];
             std::mem::forget(std::mem::replace(&mut self.contexts, Box::new(contexts)));
             std::mem::forget(std::mem::replace(&mut self.bytes, Box::new([0; 8])));
         }

@@ -24,9 +24,9 @@ use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 
 use super::OfiTransport;
-use super::endpoint::{Begun, Context, Span, begun};
+use super::endpoint::{Begun, MemorySpan, OperationContext, begun};
 use super::objects::{Endpoint, call};
-use super::operations::{Kind, Operation, WRITTEN_MAX};
+use super::operations::{Kind, OfiOperation, WRITTEN_MAX};
 use super::rma::{Target, WritableRegion};
 
 impl Endpoint {
@@ -84,9 +84,9 @@ impl Endpoint {
     pub(super) unsafe fn write(
         &self,
         to: sys::fi_addr_t,
-        bytes: Span,
+        bytes: MemorySpan,
         Target { key, address }: Target,
-        context: &Context,
+        context: &OperationContext,
     ) -> Begun {
         let Some(registering) = self.registering else {
             return Begun::Failed(sys::FI_ENOSYS);
@@ -114,7 +114,7 @@ impl OfiTransport {
             let head = std::mem::replace(&mut self.core.operations.at(key)?.own, own);
             self.core.operations.pool.heads.keep(head);
         }
-        let Operation { buffer, own, .. } = self.core.operations.at(key)?;
+        let OfiOperation { buffer, own, .. } = self.core.operations.at(key)?;
         let start = if is_lent { own.as_mut_ptr().cast_const() } else { buffer.as_ptr() };
         // SAFETY: there are so many bytes. The operation keeps its buffer, a vector, or else its
         // own memory until the writer has said that it is done, or else until the endpoint is gone

@@ -21,7 +21,7 @@ const VALUE: u64 = 0xffff_ffff << SHIFT;
 
 /// How tags are encoded. Both sides of a connection must encode them alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Carrier {
+pub(super) struct TagCodec {
     /// All bits of the tag layout.
     pub(super) used: u64,
     /// The bits of the source field.
@@ -41,7 +41,7 @@ pub(super) struct Carried {
     pub(super) immediate: Option<u32>,
 }
 
-impl Carrier {
+impl TagCodec {
     pub(super) fn new(
         used: u64,
         source: u64,
@@ -49,7 +49,7 @@ impl Carrier {
     ) -> Result<Self, DeviceError> {
         check_layout(used, source)?;
         let carrier =
-            Carrier { used, source, own_source, has_immediate: used.leading_zeros() >= 33 };
+            TagCodec { used, source, own_source, has_immediate: used.leading_zeros() >= 33 };
         match own_source {
             Some(own) if own > carrier.number_max() => {
                 let range = "a number that fits into the source field";
@@ -161,12 +161,12 @@ mod tests {
     const SOURCE: u64 = 0xff << 8;
     const USED: u64 = 0xff_ffff;
 
-    fn ours() -> Carrier {
-        Carrier::new(USED, SOURCE, None).unwrap()
+    fn ours() -> TagCodec {
+        TagCodec::new(USED, SOURCE, None).unwrap()
     }
 
-    fn theirs(own: u64) -> Carrier {
-        Carrier::new(USED, SOURCE, Some(own)).unwrap()
+    fn theirs(own: u64) -> TagCodec {
+        TagCodec::new(USED, SOURCE, Some(own)).unwrap()
     }
 
     fn matches(wire: u64, pattern: (u64, u64)) -> bool {
@@ -175,20 +175,20 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_named() {
-        let wrong = |used, source, own| match Carrier::new(used, source, own) {
+        let wrong = |used, source, own| match TagCodec::new(used, source, own) {
             Err(DeviceError::BadSetting { setting, .. }) => setting,
             other => panic!("{other:?}"),
         };
         assert_eq!(wrong(0xff, SOURCE, None), "used");
         assert_eq!(wrong(USED, SOURCE, Some(256)), "own_source");
-        assert!(Carrier::new(!0, !0, None).is_ok());
-        assert!(Carrier::new(!0, 1 << 63, Some(1)).is_ok());
+        assert!(TagCodec::new(!0, !0, None).is_ok());
+        assert!(TagCodec::new(!0, 1 << 63, Some(1)).is_ok());
     }
 
     #[test]
     fn what_has_no_bits_is_refused() {
         let is_refused = |result: Result<(), Unfit>| matches!(result, Err(Unfit::NotCarried(_)));
-        let wide = Carrier::new(u64::MAX >> 32, SOURCE, None).unwrap();
+        let wide = TagCodec::new(u64::MAX >> 32, SOURCE, None).unwrap();
         assert!(is_refused(wide.check_send(0, Some(1))) && wide.check_send(0, None).is_ok());
         assert!(is_refused(ours().check_send(1 << 8, None)));
         assert!(is_refused(ours().check_send(1 << 24, None)));
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_full_pattern_of_one_sender_compares_every_bit_where_none_is_for_immediate_data() {
-        let wide = Carrier::new(!0, SOURCE, None).unwrap();
+        let wide = TagCodec::new(!0, SOURCE, None).unwrap();
         assert_eq!(wide.pattern(7, !0, Some(2)).unwrap(), (7 | 2 << 8, !0));
         assert_eq!(wide.pattern(7, !SOURCE, Some(2)).unwrap().1, !0);
         assert_eq!(wide.pattern(7, !0, None).unwrap().1, !SOURCE);

@@ -8,7 +8,7 @@ use tagmatch_fabric::handshake::MeetingKind;
 use tagmatch_fabric::settings::check_times;
 use tagmatch_secret::Secret;
 
-use super::carrier::Carrier;
+use super::carrier::TagCodec;
 
 /// What tells the handshake of this device from that of others.
 pub(super) const KIND: MeetingKind = MeetingKind {
@@ -102,7 +102,7 @@ impl Default for UcxConfig {
 
 impl UcxConfig {
     /// Checks all ranges, and returns how tags are encoded.
-    pub(super) fn check(&self) -> Result<Carrier, DeviceError> {
+    pub(super) fn check(&self) -> Result<TagCodec, DeviceError> {
         check_times(self.connect_timeout, self.keepalive)?;
         let is_on = |(name, value): &(String, String)| name.ends_with(TM_ENABLE) && !says_no(value);
         if self.hw_tags == TagMatching::Off && self.settings.iter().any(is_on) {
@@ -112,7 +112,7 @@ impl UcxConfig {
                       UCX use the NIC",
             });
         }
-        Carrier::new(self.used, self.source, self.own_source)
+        TagCodec::new(self.used, self.source, self.own_source)
     }
 
     /// The variables to be set, by names without `UCX_`. `environment` returns the value of a

@@ -10,7 +10,7 @@ use tagmatch_ucx_sys as sys;
 
 use super::UcxTransport;
 use super::link::UcxLink;
-use super::operations::{Kind, UcxOperation};
+use super::operations::{RequestKind, UcxOperation};
 
 impl MeetingHost for UcxTransport {
     type Link = UcxLink;
@@ -80,7 +80,7 @@ impl MeetingHost for UcxTransport {
             self.end(key, sys::UCS_ERR_CANCELED);
         }
         let is_its = |operation: &UcxOperation| {
-            operation.kind == Kind::Receive && operation.peer == Some(peer)
+            operation.kind == RequestKind::Receive && operation.peer == Some(peer)
         };
         for key in self.core.operations.keys(is_its) {
             self.cancel_by(key, Canceller::PeersEnd);

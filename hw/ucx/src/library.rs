@@ -5,10 +5,10 @@ use std::io;
 use tagmatch_device::{DeviceError, TagMatching};
 use tagmatch_ucx_sys as sys;
 
-use super::carrier::Carrier;
+use super::carrier::TagCodec;
 use super::config::UcxConfig;
 use super::log;
-use super::worker::{Endpoint, Worker};
+use super::worker::{PeerEndpoint, Worker};
 
 /// Loads UCX, with a failure as an error of the device.
 pub(super) fn load() -> Result<&'static sys::Ucp, DeviceError> {
@@ -31,8 +31,8 @@ pub(super) fn has_matching_nic() -> bool {
 pub(super) fn open(
     ucp: &'static sys::Ucp,
     config: &UcxConfig,
-    carrier: &Carrier,
-) -> Result<(Worker, Endpoint), DeviceError> {
+    carrier: &TagCodec,
+) -> Result<(Worker, PeerEndpoint), DeviceError> {
     let offloads = config.hw_tags != TagMatching::Off && has_matching_nic();
     if config.hw_tags == TagMatching::Required && !offloads {
         return Err(DeviceError::Unsupported {

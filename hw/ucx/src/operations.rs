@@ -16,7 +16,7 @@ use tagmatch_ucx_sys as sys;
 
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     /// A send.
     Send,
     /// A receive.
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 
 /// One operation. UCX owns its buffer until it has ended.
 pub struct UcxOperation {
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
     pub(super) token: u64,
     /// The peer that the operation depends on: the receiver of a send, the sender that a receive
     /// names.
@@ -71,7 +71,7 @@ pub(super) struct Fault {
 
 impl UcxOperation {
     /// An operation that isn't a send.
-    pub(super) fn new(kind: Kind, peer: Option<PeerId>, token: u64, buffer: Buffer) -> Self {
+    pub(super) fn new(kind: RequestKind, peer: Option<PeerId>, token: u64, buffer: Buffer) -> Self {
         UcxOperation {
             kind,
             token,
@@ -117,11 +117,11 @@ impl Operation for UcxOperation {
     }
 
     fn is_send(&self) -> bool {
-        self.kind == Kind::Send
+        self.kind == RequestKind::Send
     }
 
     fn is_receive(&self) -> bool {
-        self.kind == Kind::Receive
+        self.kind == RequestKind::Receive
     }
 
     #[inline]
@@ -242,7 +242,8 @@ mod tests {
         let mut table = Operations::new(Ends::new());
         let keys: Vec<_> = (0..600u64)
             .map(|token| {
-                let operation = UcxOperation::new(Kind::Receive, None, token, Buffer::default());
+                let operation =
+                    UcxOperation::new(RequestKind::Receive, None, token, Buffer::default());
                 table.enter(operation).ok().unwrap()
             })
             .collect();
@@ -261,7 +262,7 @@ mod tests {
             assert_eq!(table.remove(key).unwrap().token, token);
         }
         assert!(ends.next().is_none() && ends.is_empty() && table.is_empty());
-        let again = UcxOperation::new(Kind::Send, Some(PeerId(1)), 9, Buffer::default());
+        let again = UcxOperation::new(RequestKind::Send, Some(PeerId(1)), 9, Buffer::default());
         let key = table.enter(again).ok().unwrap();
         let (_, context) = table.with_context(key).unwrap();
         context.renew();

@@ -16,13 +16,13 @@ use tagmatch_fabric::settings::find_secret;
 use tagmatch_fabric::{Canceller, FabricCore, TagTransport, report_up};
 use tagmatch_ucx_sys as sys;
 
-use super::carrier::Carrier;
+use super::carrier::TagCodec;
 use super::config::{KIND, UcxConfig};
 use super::info::{UcxInfo, transports};
 use super::library::{load, open};
 use super::link::UcxLink;
-use super::operations::{Ends, Kind, UcxOperation};
-use super::worker::{Endpoint, Found, Worker};
+use super::operations::{Ends, RequestKind, UcxOperation};
+use super::worker::{Found, PeerEndpoint, Worker};
 
 /// Time between two polls of a sleeping thread where UCX can't wake it.
 const PERIOD: Duration = Duration::from_millis(1);
@@ -30,7 +30,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// UCX, below the device.
 pub struct UcxTransport {
     pub(super) core: FabricCore<UcxTransport>,
-    pub(super) carrier: Carrier,
+    pub(super) carrier: TagCodec,
     pub(super) ends: Rc<Ends>,
     /// Requests of UCX without an operation: endpoints that are being closed.
     pub(super) closing: Vec<*mut c_void>,
@@ -46,7 +46,7 @@ impl UcxTransport {
     /// The endpoint of a peer that can be sent to at once, and the number that the peer gave this
     /// worker.
     #[inline]
-    fn way_to(&self, peer: PeerId) -> Option<(Endpoint, u64)> {
+    fn way_to(&self, peer: PeerId) -> Option<(PeerEndpoint, u64)> {
         let entry = self.core.meeting.peers.find(peer)?;
         let is_open = matches!(entry.state, PeerState::Up) && entry.link.waiting.is_empty();
         entry.link.endpoint.filter(|_| is_open).map(|endpoint| (endpoint, entry.our_number))
@@ -54,7 +54,11 @@ impl UcxTransport {
 
     /// Passes a send to UCX.
     #[inline]
-    pub(super) fn start(&mut self, (endpoint, number): (Endpoint, u64), key: Key) -> sys::Started {
+    pub(super) fn start(
+        &mut self,
+        (endpoint, number): (PeerEndpoint, u64),
+        key: Key,
+    ) -> sys::Started {
         let Some((operation, context)) = self.core.operations.with_context(key) else {
             return sys::Started::Failed(sys::UCS_ERR_CANCELED);
         };
@@ -110,8 +114,8 @@ impl UcxTransport {
         let length = context.length.get();
         let (token, mut buffer) = self.retire(key)?;
         match kind {
-            Kind::Discard => None,
-            Kind::Send => {
+            RequestKind::Discard => None,
+            RequestKind::Send => {
                 let result = match (status, peer) {
                     (sys::UCS_OK, _) => Ok(()),
                     (_, Some(peer)) => Err(self.lost(peer)),
@@ -119,7 +123,7 @@ impl UcxTransport {
                 };
                 Some(MatchingEvent::Sent { token, buffer, result })
             }
-            Kind::Receive => {
+            RequestKind::Receive => {
                 self.core.forget_token(token, key);
                 let is_cancelled =
                     canceller == Canceller::Caller && status == sys::UCS_ERR_CANCELED;
@@ -258,7 +262,7 @@ impl TagTransport for UcxTransport {
             tag,
             immediate,
             is_synchronous: complete_when == CompleteWhen::Matched,
-            ..UcxOperation::new(Kind::Send, Some(peer), token, buffer)
+            ..UcxOperation::new(RequestKind::Send, Some(peer), token, buffer)
         };
         let key = self.core.enter_send(peer, operation)?;
         let Some(way) = self.way_to(peer) else {
@@ -319,7 +323,7 @@ impl TagTransport for UcxTransport {
         buffer: Buffer,
         token: u64,
     ) -> UcxOperation {
-        UcxOperation::new(Kind::Receive, source, token, buffer)
+        UcxOperation::new(RequestKind::Receive, source, token, buffer)
     }
 
     #[inline]
@@ -365,7 +369,7 @@ impl TagTransport for UcxTransport {
         buffer: Buffer,
         token: u64,
     ) -> Result<(), (Buffer, Unfit)> {
-        let operation = UcxOperation::new(Kind::Receive, None, token, buffer);
+        let operation = UcxOperation::new(RequestKind::Receive, None, token, buffer);
         let entered = self.core.operations.enter(operation);
         let key = entered.map_err(|buffer| (buffer, Unfit::Exhausted))?;
         let Some((operation, context)) = self.core.operations.with_context(key) else {
@@ -381,7 +385,7 @@ impl TagTransport for UcxTransport {
     }
 
     fn discard(&mut self, taken: sys::ucp_tag_message_h) {
-        let operation = UcxOperation::new(Kind::Discard, None, 0, Buffer::default());
+        let operation = UcxOperation::new(RequestKind::Discard, None, 0, Buffer::default());
         let Ok(key) = self.core.operations.enter(operation) else { return };
         let Some((operation, context)) = self.core.operations.with_context(key) else { return };
         context.renew();

@@ -13,7 +13,7 @@ use tagmatch_device::{Buffer, DeviceError, RawMemory, Registered};
 use tagmatch_fabric::Canceller;
 use tagmatch_ucx_sys as sys;
 
-use super::carrier::Carrier;
+use super::carrier::TagCodec;
 use super::config::UcxConfig;
 use super::operations::{Fault, UcxContext, UcxOperation, failed, received, sent};
 use super::registration::{Context, Registration};
@@ -29,7 +29,7 @@ pub struct Found {
 
 /// An endpoint, not null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint(sys::ucp_ep_h);
+pub(super) struct PeerEndpoint(sys::ucp_ep_h);
 
 /// UCX's worker with its context. Dropping it ends operations without calling back, so its user has
 /// to end them first.
@@ -109,7 +109,7 @@ impl Worker {
     pub(super) fn new(
         ucp: &'static sys::Ucp,
         config: &UcxConfig,
-        carrier: &Carrier,
+        carrier: &TagCodec,
         wakes: bool,
         handles_errors: bool,
     ) -> Result<Self, DeviceError> {
@@ -203,7 +203,7 @@ impl Worker {
         &self,
         address: &[u8],
         fault: Option<&Rc<Fault>>,
-    ) -> Result<Endpoint, sys::ucs_status_t> {
+    ) -> Result<PeerEndpoint, sys::ucs_status_t> {
         let mut params = sys::ucp_ep_params_t::zeroed();
         params.field_mask = sys::UCP_EP_PARAM_FIELD_REMOTE_ADDRESS
             | sys::UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE
@@ -222,12 +222,12 @@ impl Worker {
         // as long as the worker, in `faults`.
         let status =
             unsafe { (self.ucp.ucp_ep_create)(self.worker, &raw const params, &raw mut endpoint) };
-        if status == sys::UCS_OK { Ok(Endpoint(endpoint)) } else { Err(status) }
+        if status == sys::UCS_OK { Ok(PeerEndpoint(endpoint)) } else { Err(status) }
     }
 
     /// Closes an endpoint by force, which ends the operations on it. Returns the request of the
     /// closing, if there is one.
-    pub(super) fn disconnect(&self, endpoint: Endpoint) -> Option<*mut c_void> {
+    pub(super) fn disconnect(&self, endpoint: PeerEndpoint) -> Option<*mut c_void> {
         if !self.handles_errors {
             // UCX refuses to close it by force; it ends with the worker.
             return None;
@@ -241,7 +241,7 @@ impl Worker {
     }
 
     /// Flushes an endpoint: complete once all messages have left this process.
-    pub(super) fn flush(&self, endpoint: Endpoint) -> sys::Started {
+    pub(super) fn flush(&self, endpoint: PeerEndpoint) -> sys::Started {
         let param = sys::ucp_request_param_t::zeroed();
         // SAFETY: an endpoint that isn't closed, and fields as the mask says.
         sys::Started::of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
@@ -320,7 +320,7 @@ impl Worker {
     #[inline]
     pub(super) fn send(
         &self,
-        endpoint: Endpoint,
+        endpoint: PeerEndpoint,
         tag: u64,
         operation: &UcxOperation,
         context: &UcxContext,
@@ -343,7 +343,7 @@ impl Worker {
     }
 
     /// Sends a copy of the bytes at once, or refuses.
-    pub(super) fn inject(&self, endpoint: Endpoint, tag: u64, bytes: &[u8]) -> bool {
+    pub(super) fn inject(&self, endpoint: PeerEndpoint, tag: u64, bytes: &[u8]) -> bool {
         let mut param = sys::ucp_request_param_t::zeroed();
         param.op_attr_mask =
             sys::UCP_OP_ATTR_FIELD_MEMORY_TYPE | sys::UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
@@ -439,7 +439,7 @@ impl Worker {
     }
 
     /// UCX's description of an endpoint: its transports (`lane`) and protocols.
-    pub(super) fn endpoint_text(&self, endpoint: Endpoint) -> String {
+    pub(super) fn endpoint_text(&self, endpoint: PeerEndpoint) -> String {
         // SAFETY: an endpoint, and a stream that lives through the call.
         text(|stream| unsafe { (self.ucp.ucp_ep_print_info)(endpoint.0, stream) })
     }

@@ -207,7 +207,7 @@ use local_processes::LocalProcesses;
 use memory::{Receives, SendBuffers};
 use object::{Channel, Cq, Pd, Srq};
 use oneself::Oneself;
-use peer::{Peer, PeerState, Peers};
+use peer::{Peer, PeerState, VerbsPeers};
 use port::Port;
 use region::{Pool, register};
 use sizes::{FIN_BYTES, FINS_MAX, SPARE, Sizes};
@@ -225,7 +225,7 @@ pub struct Verbs {
 
     // Drop order: the queue pairs must be destroyed before the memory that they access.
     numbers: PeerNumbers,
-    peers: Peers,
+    peers: VerbsPeers,
     datagrams: Datagrams,
     receives: Receives,
     fins: Receives,
@@ -362,7 +362,7 @@ impl Verbs {
             address: own.address()?,
             port,
             numbers: PeerNumbers::default(),
-            peers: Peers::default(),
+            peers: VerbsPeers::default(),
             datagrams,
             receives,
             fins,

@@ -43,9 +43,9 @@ pub(super) enum PeerState {
 
 /// The peers of a device, by their numbers.
 #[derive(Default)]
-pub(super) struct Peers(Vec<Peer>);
+pub(super) struct VerbsPeers(Vec<Peer>);
 
-impl Peers {
+impl VerbsPeers {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -104,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// Changes [`Peers::connecting`].
+    /// Changes [`VerbsPeers::connecting`].
     pub(super) fn connecting_mut(&mut self, peer: PeerId) -> Option<&mut Connecting> {
         match self.state_mut(peer)? {
             PeerState::Connecting(connecting) => Some(connecting),
@@ -147,7 +147,7 @@ impl Peers {
         }
     }
 
-    /// Changes [`Peers::link`].
+    /// Changes [`VerbsPeers::link`].
     pub(super) fn link_mut(&mut self, peer: PeerId) -> Option<&mut Link> {
         match self.state_mut(peer)? {
             PeerState::Up(link) => Some(link),

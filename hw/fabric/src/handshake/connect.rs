@@ -12,7 +12,7 @@ use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{process, socket, stream};
 
 use super::address::MeetingAddress;
-use super::connection::{Begin, Connection};
+use super::connection::{Connection, NewConnection};
 use super::ending::{break_with, report_unknown};
 use super::hello::Packet;
 use super::host::MeetingHost;
@@ -92,7 +92,7 @@ fn try_ways<H: MeetingHost>(host: &mut H, peer: PeerId, now: Instant) {
             },
         };
         let connection = socket.and_then(|socket| {
-            Connection::new(Begin {
+            Connection::new(NewConnection {
                 socket,
                 kind: meeting.kind,
                 owner: Some(peer),
@@ -157,7 +157,7 @@ fn accept<H: MeetingHost>(host: &mut H, place: usize, now: Instant) {
             drop(PeerSocket::new(socket));
             continue;
         }
-        let begin = Begin {
+        let begin = NewConnection {
             socket,
             kind: meeting.kind,
             owner: None,

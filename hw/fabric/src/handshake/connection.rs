@@ -52,7 +52,7 @@ pub(crate) struct Connection {
 }
 
 /// What a connection begins with.
-pub(crate) struct Begin {
+pub(crate) struct NewConnection {
     pub(crate) socket: OwnedFd,
     pub(crate) kind: &'static MeetingKind,
     /// The peer that is called; `None` for an accepted connection, whose other end has to prove
@@ -85,8 +85,8 @@ pub(crate) enum Heard {
 
 impl Connection {
     /// A connection over a new stream.
-    pub(crate) fn new(begin: Begin) -> io::Result<Self> {
-        let Begin { socket, kind, owner, is_local, deadline, secret } = begin;
+    pub(crate) fn new(begin: NewConnection) -> io::Result<Self> {
+        let NewConnection { socket, kind, owner, is_local, deadline, secret } = begin;
         let challenge: Challenge = random()?;
         let outbox = [&kind.magic[..], &[Release::OWN.byte()], &challenge].concat();
         let trust = Trust::None { secret, challenge, unsaid: Vec::new() };
@@ -265,7 +265,7 @@ mod tests {
 
     fn begin(socket: UnixStream, owner: Option<PeerId>, secret: Secret) -> Connection {
         let (socket, deadline) = (socket.into(), Instant::now());
-        let begin = Begin { socket, kind: &KIND, owner, is_local: true, deadline, secret };
+        let begin = NewConnection { socket, kind: &KIND, owner, is_local: true, deadline, secret };
         Connection::new(begin).unwrap()
     }
 

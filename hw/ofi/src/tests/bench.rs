@@ -11,7 +11,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fabric::handshake::{Layout, Meeting, MeetingConfig, PeerState};
 use tagmatch_testkit::device::PATIENCE;
 
-use super::super::carrier::{Carrier, Data, Label, Wire};
+use super::super::carrier::{Carrier, CqData, Label, Wire};
 use super::super::config::{KIND, OfiConfig};
 use super::super::control::{Packet, Trailer};
 use super::super::link::OfiLink;
@@ -58,16 +58,16 @@ fn meeting(carrier: &Carrier, config: &OfiConfig) -> Meeting<OfiLink> {
 
 impl Bench {
     /// Over a provider that carries data in this way.
-    pub fn new(data: Data) -> Self {
+    pub fn new(data: CqData) -> Self {
         Self::with(data, false)
     }
 
     /// Over a provider that can let peers write.
     pub fn writing() -> Self {
-        Self::with(Data::Both, true)
+        Self::with(CqData::Both, true)
     }
 
-    fn with(data: Data, writes: bool) -> Self {
+    fn with(data: CqData, writes: bool) -> Self {
         let config = OfiConfig::default();
         let (endpoint, objects) = fake::open(writes);
         let carrier = Carrier::new(config.used, config.source, 63, data).unwrap();

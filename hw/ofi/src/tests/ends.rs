@@ -9,7 +9,7 @@ use tagmatch_device::matching::{
 use tagmatch_device::{Buffer, DownReason, Flush};
 use tagmatch_fabric::handshake::{MeetingHost, break_with};
 
-use super::super::carrier::{Data, Label};
+use super::super::carrier::{CqData, Label};
 use super::super::control::{NOBODY, Packet, Trailer};
 use super::super::endpoint::Lane;
 use super::super::operations::Kind;
@@ -18,7 +18,7 @@ use super::bench::{Bench, LONG, TAG, head, plain};
 
 #[test]
 fn a_buffer_that_libfabric_still_has_stays_with_the_device() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     bench.nic().keeps_sends = true;
     bench.send(peer, LONG, CompleteWhen::Reusable, 1);
@@ -45,7 +45,7 @@ fn a_buffer_that_libfabric_still_has_stays_with_the_device() {
 
 #[test]
 fn a_receive_that_names_a_peer_ends_with_it() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     for (source, token) in [(Some(peer), 1), (None, 2), (Some(bench.peers[1]), 3)] {
         let pattern = TagPattern { tag: TAG, mask: !0, source };
@@ -71,7 +71,7 @@ fn a_receive_that_names_a_peer_ends_with_it() {
 /// `cxi` receives into the caller's memory.
 #[test]
 fn memory_that_was_lent_for_a_receive_comes_back_when_the_nic_has_let_go() {
-    let mut bench = Bench::new(Data::Sender);
+    let mut bench = Bench::new(CqData::Sender);
     let peer = bench.peers[0];
     bench.nic().keeps_cancelled = true;
     let mut lent = vec![5u8; 10];
@@ -102,7 +102,7 @@ fn memory_that_was_lent_for_a_receive_comes_back_when_the_nic_has_let_go() {
 
 #[test]
 fn lent_memory_never_goes_to_libfabric() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let mut lent = vec![5u8; LONG];
     let start = NonNull::new(lent.as_mut_ptr()).unwrap();
     for length in [10, LONG] {
@@ -123,7 +123,7 @@ fn lent_memory_never_goes_to_libfabric() {
 
 #[test]
 fn a_delivered_message_ends_when_its_last_byte_has_come() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     bench.send(peer, LONG, CompleteWhen::Delivered, 1);
     let trailer = bench.trailer();
@@ -157,7 +157,7 @@ fn a_delivered_message_ends_when_its_last_byte_has_come() {
 /// Where the data beside a tag has room for one number, the trailer has the other.
 #[test]
 fn immediate_data_and_lengths_are_told_on_every_path() {
-    for data in [Data::Both, Data::One] {
+    for data in [CqData::Both, CqData::One] {
         let mut bench = Bench::new(data);
         let peer = bench.peers[0];
         bench.receive(TAG, 100, 1);
@@ -180,7 +180,7 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
             bench.ofi.transport.carrier.read(super::Wire { tag: sent.tag, data: sent.data })
         };
         match data {
-            Data::One => {
+            CqData::One => {
                 let trailer = bench.trailer();
                 assert_eq!((trailer.immediate, trailer.send), (8, NOBODY));
                 assert_eq!((label.has_trailer, label.length), (true, Some(10)));
@@ -194,7 +194,7 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
 
 #[test]
 fn a_peer_is_flushed_once_a_mark_behind_its_last_message_has_gone() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     bench.send(peer, 10, CompleteWhen::Reusable, 1);
     assert_eq!(bench.sent(1), Some(Ok(())));
@@ -213,7 +213,7 @@ fn a_peer_is_flushed_once_a_mark_behind_its_last_message_has_gone() {
 
 #[test]
 fn packets_are_received_for_ever() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     for token in 0..100 {
         bench.send(bench.peers[0], 10, CompleteWhen::Matched, token);
         let send = bench.trailer().send;
@@ -224,7 +224,7 @@ fn packets_are_received_for_ever() {
 
 #[test]
 fn a_copied_message_does_not_overtake_one_that_waits() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     bench.ofi.transport.provider.inject_max = 64;
     bench.nic().is_full = true;
@@ -241,7 +241,7 @@ fn a_copied_message_does_not_overtake_one_that_waits() {
 
 #[test]
 fn a_peer_that_the_provider_does_not_reach_in_time_is_reported_once() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let [late, other] = bench.peers;
     bench.ofi.transport.tell(MatchingEvent::PeerUp { peer: late });
     bench.ofi.transport.tell(MatchingEvent::PeerUp { peer: other });

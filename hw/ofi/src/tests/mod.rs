@@ -13,7 +13,7 @@ use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fabric::handshake::{Hello, MeetingHost, Refusal};
 use tagmatch_ofi_sys as sys;
 
-use super::carrier::{Data, Label, Wire};
+use super::carrier::{CqData, Label, Wire};
 use super::control::Packet;
 use super::provider::Way;
 use super::sending::HEAD;
@@ -21,7 +21,7 @@ use bench::{Bench, LONG, NUMBER, TAG, head};
 
 #[test]
 fn a_message_that_does_not_fit_has_its_full_length_and_its_first_bytes() {
-    for data in [Data::Both, Data::One] {
+    for data in [CqData::Both, CqData::One] {
         let mut bench = Bench::new(data);
         bench.receive(TAG, 100, 1);
         bench.arrive(bench.peers[0], &head(9), Some(LONG));
@@ -31,7 +31,7 @@ fn a_message_that_does_not_fit_has_its_full_length_and_its_first_bytes() {
         assert_eq!(bench.take_packets(), [Packet::Ack { send: 9 }], "{data:?}");
     }
     // Here the provider cuts it off, and tells what didn't fit.
-    let mut bench = Bench::new(Data::Sender);
+    let mut bench = Bench::new(CqData::Sender);
     bench.receive(TAG, 100, 1);
     bench.arrive(bench.peers[0], &[3; 5000], None);
     let (length, buffer) = bench.received(1).unwrap();
@@ -41,7 +41,7 @@ fn a_message_that_does_not_fit_has_its_full_length_and_its_first_bytes() {
 #[test]
 fn only_a_provider_that_is_true_is_asked_for_levels_of_completion() {
     for until in [CompleteWhen::Matched, CompleteWhen::Delivered] {
-        let mut bench = Bench::new(Data::Both);
+        let mut bench = Bench::new(CqData::Both);
         bench.send(bench.peers[0], 10, until, 1);
         assert_eq!(bench.nic().sent[0].flags, 0);
         let send = bench.trailer().send;
@@ -49,7 +49,7 @@ fn only_a_provider_that_is_true_is_asked_for_levels_of_completion() {
         bench.say(bench.peers[0], Packet::Ack { send });
         assert_eq!(bench.sent(1), Some(Ok(())));
 
-        let mut bench = Bench::new(Data::Sender);
+        let mut bench = Bench::new(CqData::Sender);
         bench.nic().keeps_sends = true;
         bench.send(bench.peers[0], 10, until, 1);
         let level = match until {
@@ -66,7 +66,7 @@ fn only_a_provider_that_is_true_is_asked_for_levels_of_completion() {
 
 #[test]
 fn a_cancel_that_is_answered_late_tells_what_really_happened() {
-    let mut bench = Bench::new(Data::Sender);
+    let mut bench = Bench::new(CqData::Sender);
     bench.nic().keeps_cancelled = true;
     bench.receive(TAG, 10, 1);
     bench.receive(5, 10, 2);
@@ -82,7 +82,7 @@ fn a_cancel_that_is_answered_late_tells_what_really_happened() {
 #[test]
 fn a_word_of_another_peer_than_the_receiver_ends_that_peer_alone() {
     for length in [10, LONG] {
-        let mut bench = Bench::new(Data::Both);
+        let mut bench = Bench::new(CqData::Both);
         let [receiver, other] = bench.peers;
         bench.send(receiver, length, CompleteWhen::Matched, 1);
         let send = bench.trailer().send;
@@ -97,7 +97,7 @@ fn a_word_of_another_peer_than_the_receiver_ends_that_peer_alone() {
 
 #[test]
 fn what_goes_out_has_the_number_that_its_receiver_gave_this_device() {
-    for data in [Data::Both, Data::One, Data::Sender] {
+    for data in [CqData::Both, CqData::One, CqData::Sender] {
         let mut bench = Bench::new(data);
         for peer in bench.peers {
             bench.send(peer, 10, CompleteWhen::Reusable, 1);
@@ -117,7 +117,7 @@ fn what_goes_out_has_the_number_that_its_receiver_gave_this_device() {
 
 #[test]
 fn a_receive_names_its_sender_in_the_tag_or_beside_it() {
-    for data in [Data::Both, Data::Sender] {
+    for data in [CqData::Both, CqData::Sender] {
         let mut bench = Bench::new(data);
         let peer = bench.peers[1];
         for source in [None, Some(peer)] {
@@ -128,12 +128,13 @@ fn a_receive_names_its_sender_in_the_tag_or_beside_it() {
                 let nic = bench.nic();
                 (*nic.receives.last().unwrap(), *nic.looks.last().unwrap())
             };
-            let beside = source.filter(|_| data == Data::Sender).map_or(sys::FI_ADDR_UNSPEC, |_| 2);
+            let beside =
+                source.filter(|_| data == CqData::Sender).map_or(sys::FI_ADDR_UNSPEC, |_| 2);
             assert_eq!((asked.from, look.from), (beside, beside), "{data:?}");
             assert_eq!((asked.tag, asked.ignored), (look.tag, look.ignored));
             let message = |peer| bench.wire(peer, Label::default()).tag;
             let matches = |peer| (message(peer) ^ asked.tag) & !asked.ignored == 0;
-            let other_too = source.is_none() || data == Data::Sender;
+            let other_too = source.is_none() || data == CqData::Sender;
             assert_eq!((matches(peer), matches(bench.peers[0])), (true, other_too));
         }
     }
@@ -141,7 +142,7 @@ fn a_receive_names_its_sender_in_the_tag_or_beside_it() {
 
 #[test]
 fn a_message_of_no_known_peer_is_nobodys() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     bench.receive(TAG, 10, 1);
     bench.arrive(PeerId(40), &[3; 10], None);
     let failed = OperationError::Failed { status: sys::FI_EINVAL };
@@ -162,7 +163,7 @@ fn a_head_without_its_trailer_ends_its_sender() {
         (vec![0; HEAD + 16], LONG),
         (vec![0; 3], 3),
     ] {
-        let mut bench = Bench::new(Data::Both);
+        let mut bench = Bench::new(CqData::Both);
         bench.receive(TAG, LONG, 1);
         bench.arrive(bench.peers[0], &bytes, Some(length));
         let down = Err(OperationError::PeerDown(bench.peers[0]));
@@ -173,7 +174,7 @@ fn a_head_without_its_trailer_ends_its_sender() {
 
 #[test]
 fn a_piece_that_is_too_short_ends_its_sender_and_the_receive() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     bench.receive(TAG, LONG, 1);
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(1).is_none());
@@ -187,7 +188,7 @@ fn a_piece_that_is_too_short_ends_its_sender_and_the_receive() {
 
 #[test]
 fn a_peer_that_carries_tags_otherwise_is_refused() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     let carriage = bench.ofi.transport.carrier.fingerprint();
     let mut adopt = |carriage, provider: &str, names: [&[u8]; 2]| {
@@ -209,7 +210,7 @@ fn a_peer_that_carries_tags_otherwise_is_refused() {
 fn a_go_that_asks_for_more_than_there_is_ends_its_sender() {
     let end = LONG as u64;
     for (piece, end) in [(4096, end + 1), (4097, end), (0, end), (4096, HEAD as u64)] {
-        let mut bench = Bench::new(Data::Both);
+        let mut bench = Bench::new(CqData::Both);
         bench.send(bench.peers[0], LONG, CompleteWhen::Reusable, 1);
         let send = bench.trailer().send;
         bench.nic().sent.clear();
@@ -221,7 +222,7 @@ fn a_go_that_asks_for_more_than_there_is_ends_its_sender() {
 
 #[test]
 fn a_long_message_goes_in_pieces_into_its_receive() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     bench.send(bench.peers[0], LONG, CompleteWhen::Reusable, 1);
     let send = bench.trailer().send;
     bench.nic().sent.clear();
@@ -253,7 +254,7 @@ fn a_long_message_goes_in_pieces_into_its_receive() {
 
 #[test]
 fn a_message_that_a_probe_took_is_given_back_when_it_is_dropped() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     let length = Some(LONG as u32);
     let wire = bench.wire(peer, Label { length, has_trailer: true, ..Label::default() });
@@ -274,7 +275,7 @@ fn a_message_that_a_probe_took_is_given_back_when_it_is_dropped() {
 
 #[test]
 fn what_waits_for_room_is_not_overtaken() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let posted = bench.nic().receives.len();
     bench.nic().is_full = true;
     bench.receive(1, 10, 1);
@@ -295,7 +296,7 @@ fn what_waits_for_room_is_not_overtaken() {
 
 #[test]
 fn a_look_waits_for_receives_that_were_posted_before_it() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let wire = bench.wire(bench.peers[0], Label::default());
     bench.nic().waiting = Some((wire.tag, wire.data, 1));
     bench.nic().is_full = true;
@@ -311,7 +312,7 @@ fn a_look_waits_for_receives_that_were_posted_before_it() {
 /// A bench over a NIC, whose first peer isn't there yet; and the tags of the receives that the NIC
 /// has got since.
 fn without_its_first_peer() -> (Bench, impl Fn(&Bench) -> Vec<u64>) {
-    let mut bench = Bench::new(Data::Sender);
+    let mut bench = Bench::new(CqData::Sender);
     bench.ofi.transport.core.meeting.peers.find_mut(bench.peers[0]).unwrap().link.address = None;
     let before = bench.nic().receives.len();
     let posted =

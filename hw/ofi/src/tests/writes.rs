@@ -8,7 +8,7 @@ use tagmatch_device::matching::{
 use tagmatch_device::{Buffer, DownReason};
 use tagmatch_fabric::handshake::break_with;
 
-use super::super::carrier::Data;
+use super::super::carrier::CqData;
 use super::super::control::{Packet, Trailer};
 use super::super::operations::WRITTEN_MAX;
 use super::super::rma::Target;
@@ -209,7 +209,7 @@ fn pieces_come_into_long_memory_that_is_lent_and_where_nobody_can_write() {
     break_with(&mut bench.ofi.transport, bench.peers[0], DownReason::Gone);
     bench.wait(|event| matches!(event, MatchingEvent::Received { .. }).then_some(()));
 
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     bench.receive(TAG, LONG, 1);
     bench.arrive(bench.peers[0], &head(9), Some(LONG));
     assert!(bench.received(1).is_none());
@@ -250,7 +250,7 @@ fn nobody_but_its_sender_ends_a_message_that_is_written() {
 
 #[test]
 fn who_cant_write_is_not_asked_to() {
-    let mut bench = Bench::new(Data::Both);
+    let mut bench = Bench::new(CqData::Both);
     let peer = bench.peers[0];
     bench.send(peer, LONG, CompleteWhen::Reusable, 1);
     let Trailer { send, writes: false, .. } = bench.trailer() else { panic!("it can't write") };
