@@ -52,11 +52,12 @@
 //! operation is carried out.
 //!
 //! # Layers
-//! Each of these modules uses only modules that stand below it. So `coll` and `ft` know nothing of
-//! each other.
+//! Each of these modules uses only modules that stand below it, or further right in its row. So
+//! `coll` and `ft` know nothing of each other.
 //!
 //! | module | contents |
 //! |---|---|
+//! | `fuzzing` | what fuzz targets call |
 //! | `inter` | intercommunicators, ports, spawning |
 //! | `runtime` | what a process has, and the settings |
 //! | `creation` | communicators that are made of others |
@@ -67,9 +68,10 @@
 //! | `driver` | the transport and all state machines of a process, and how calls wait |
 //! | [`ft`] | the service for failures: agreements, revocations, ids at rest |
 //! | `mailbox`, `names` | letters between processes of any job |
-//! | `life`, `settings` | what is known of a communicator's members; settings that all have in common |
+//! | `life`, `settings`, `remote` | what is known of a communicator's members; settings that all have in common |
 //! | [`alloc`] | which context ids are free |
-//! | [`net`], [`ids`], `group`, `error` | the transport; context ids; groups of processes |
+//! | `group`, [`net`], [`ids`] | groups of processes; the transport; context ids |
+//! | `error`, `net_values`, `context_id` | errors, and the values in them |
 //!
 //! # How it works
 //! `comm/` is the communicator layer that a message-passing runtime builds on the public API. It

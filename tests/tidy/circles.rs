@@ -33,7 +33,7 @@ fn imports(files: &BTreeMap<String, String>) -> Vec<BTreeSet<Import>> {
 
 /// Imports as those of the modules that stand beside each other: where the paths of the two files
 /// part.
-fn of_neighbours(imports: &BTreeSet<Import>) -> BTreeSet<Import> {
+pub(super) fn of_neighbours(imports: &BTreeSet<Import>) -> BTreeSet<Import> {
     let neighbours = imports.iter().filter_map(|Import { from, to, name }| {
         let parts = from.split('/').zip(to.split('/'));
         let shared: usize = parts.take_while(|(a, b)| a == b).map(|(a, _)| a.len() + 1).sum();

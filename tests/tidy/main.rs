@@ -7,6 +7,7 @@ mod crates;
 mod entrance;
 mod house;
 mod imports;
+mod layers;
 mod modules;
 mod pages;
 mod prose;
