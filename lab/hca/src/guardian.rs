@@ -10,10 +10,10 @@ use std::process::{Child, Command};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, WaitOptions, set_child_subreaper, wait};
+use tagmatch_os::notice;
 use zerocopy::IntoBytes;
 
 use crate::abi::{AsyncEvent, event};
-use crate::notice;
 use crate::seccomp::Listener;
 use crate::wire::{Notice, Wire};
 

@@ -109,7 +109,6 @@ mod knobs;
 mod memory;
 mod namespace;
 mod nic;
-mod notice;
 mod priority;
 mod program;
 mod seccomp;
@@ -126,9 +125,11 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use rustix::process::Pid;
+use tagmatch_os::notice;
 
 use command_line::Options;
 use wire::{Notice, Wire};
@@ -211,7 +212,7 @@ fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     if let Some(place) = &options.report {
         let text = serde_json::to_string_pretty(&reports).map_err(io::Error::other)?;
         match place.as_str() {
-            "-" => notice::tell(&text),
+            "-" => notice::print(&(text + "\n"), Duration::MAX),
             file => std::fs::write(file, text + "\n")?,
         }
     }

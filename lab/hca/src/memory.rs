@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Once;
 
-use crate::notice;
+use tagmatch_os::notice;
 
 /// Why bytes of a program could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

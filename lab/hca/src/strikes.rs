@@ -1,8 +1,9 @@
 //! Faults of a command: when each is due, and what becomes of the ports.
 
-use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
+
+use tagmatch_os::notice;
 
 use crate::abi::event;
 use crate::control::ControlFile;
@@ -101,7 +102,7 @@ impl Strikes {
             });
             match found {
                 Ok(strike) => self.waiting.push((now, strike)),
-                Err(error) => drop(writeln!(io::stderr(), "tagmatch-hca: control: {error}")),
+                Err(error) => notice::tell(&format!("tagmatch-hca: control: {error}")),
             }
         }
         let due: Vec<Strike> =

@@ -10,7 +10,7 @@ use crate::memory::Memory;
 use crate::nic::Function;
 use crate::nic::completion_queue::{Cq, CqPlace, NEVER_ARMED};
 use crate::nic::queue_pair::Receives;
-use crate::nic::receive_queue::{Srq, SrqPlace};
+use crate::nic::receive_queue::{Srq, SrqCursor, SrqPlace};
 use crate::nic::tags::TagQueue;
 
 /// `max_cq`.
@@ -162,17 +162,21 @@ impl<M: Memory> Function<M> {
         let handle = self.objects.add(command.context, Kind::Srq(number))?;
         let user_handle = command.value(abi::srq::USER_HANDLE).unwrap_or(0);
         let limit = command.word(abi::srq::LIMIT).unwrap_or(0);
-        let names = (user_handle, request.uidx);
-        let srq = Srq::new(
+        let srq = Srq {
             place,
             pd,
-            command.context,
-            names,
-            (max_wr, max_sge.max(1)),
+            context: command.context,
+            user_handle,
+            user_index: request.uidx,
+            segments_max: max_sge.max(1),
+            max_wr,
             limit,
-            list,
+            tags: list,
             pages,
-        );
+            async_events: 0,
+            is_broken: false,
+            cursor: SrqCursor::default(),
+        };
         self.adapter.srqs.insert(number, srq);
         command.answer_handle(abi::srq::HANDLE, handle.into());
         command.answer(abi::srq::RESP_MAX_WR, &max_wr);

@@ -135,8 +135,8 @@ impl<M: Memory> Adapter<M> {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), ScatterError> {
-        let length = into.len() as u64;
-        let places = self.regions.locate(pd, segments, offset, length, 0);
+        let bytes = offset..offset + into.len() as u64;
+        let places = self.regions.locate(pd, segments, bytes, 0);
         let mut rest = into;
         for (at, length) in places.ok_or(ScatterError::Denied)? {
             let (now, later) = rest.split_at_mut(length);
@@ -163,7 +163,7 @@ impl<M: Memory> Adapter<M> {
         if room.saturating_sub(offset) < length {
             return Err(ScatterError::TooShort);
         }
-        let places = self.regions.locate(pd, segments, offset, length, wanted);
+        let places = self.regions.locate(pd, segments, offset..offset + length, wanted);
         let mut rest = bytes;
         let mut pieces = Vec::new();
         for (at, length) in places.ok_or(ScatterError::Denied)? {

@@ -118,7 +118,7 @@ impl Qp {
             return self.fail_at(adapter, psn, Syndrome::BadResponse);
         }
         sent.is_done = true;
-        let landed = adapter.scatter(pd, &sent.into, sent.offset, bytes);
+        let landed = adapter.scatter(pd, &sent.into.segments, sent.into.offset, bytes);
         self.progressed();
         match landed {
             Ok(()) => self.end_done(adapter),

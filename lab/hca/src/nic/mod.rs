@@ -39,12 +39,11 @@ use crate::wqe::Remote;
 
 /// Letters that one turn takes.
 const LETTERS: usize = 64;
-/// How long the device sleeps between looks at the registers, and after some time without anything
-/// to do.
+/// How long the device sleeps between looks at the registers.
 const SHORT_SLEEP: Duration = Duration::from_micros(20);
 const LONG_SLEEP: Duration = Duration::from_micros(50);
 const IDLE_SLEEP: Duration = Duration::from_millis(4);
-/// Nothing to do for so long is some time, and so long is idle.
+/// After this long without work the device takes the longer sleep, and then the idle one.
 const LONG_AFTER: Duration = Duration::from_millis(5);
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// How often all records are looked at though no register was written to; less often if that

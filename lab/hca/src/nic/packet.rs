@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::abi::access;
-use crate::cqe::Syndrome;
+use crate::cqe::{Opcode, Syndrome};
 use crate::gid::Route;
 use crate::wqe::{Atomic, Remote};
 
@@ -50,6 +50,16 @@ pub(crate) struct Message {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) immediate: Option<u32>,
     pub(crate) is_solicited: bool,
+}
+
+impl Message {
+    /// What the completion of its receive says that it is.
+    pub(crate) fn receive_opcode(&self) -> Opcode {
+        match self.immediate {
+            Some(_) => Opcode::ReceiveSendImmediate,
+            None => Opcode::ReceiveSend,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -85,13 +85,18 @@ pub(crate) struct Outstanding {
     pub(crate) psn: u32,
     pub(crate) request: Request,
     pub(crate) ends: Ends,
-    /// Where the answer goes: segments, and how much of them is skipped.
-    pub(crate) into: Vec<Segment>,
-    pub(crate) offset: u64,
+    pub(crate) into: AnswerRoom,
     /// READs and atomic operations that were under way with this one, if it is one.
     pub(crate) reads: u8,
     pub(crate) is_done: bool,
     pub(crate) _under_way: UnderWay,
+}
+
+/// Where the answer of a request goes: segments, and how much of them is skipped.
+#[derive(Debug, Default)]
+pub(crate) struct AnswerRoom {
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) offset: u64,
 }
 
 /// A request of the program that is sent in parts.

@@ -102,52 +102,29 @@ pub(crate) struct Srq {
     pub(crate) async_events: u32,
     /// An error of the queue: it gives no receives any more.
     pub(crate) is_broken: bool,
+    pub(crate) cursor: SrqCursor,
+}
+
+/// How far the program and the device have come: the place of the next receive, and the numbers of
+/// those that were taken and posted.
+#[derive(Debug, Default)]
+pub(crate) struct SrqCursor {
     next: u16,
     taken: u16,
     posted: u16,
 }
 
 impl Srq {
-    #[allow(clippy::too_many_arguments, reason = "each is a fact of the command")]
-    pub(crate) fn new(
-        place: SrqPlace,
-        pd: u32,
-        context: i32,
-        (user_handle, user_index): (u64, u32),
-        (max_wr, segments_max): (u32, u32),
-        limit: u32,
-        tags: Option<Box<TagQueue>>,
-        pages: u64,
-    ) -> Self {
-        Srq {
-            place,
-            pd,
-            context,
-            user_handle,
-            user_index,
-            segments_max,
-            max_wr,
-            limit,
-            tags,
-            pages,
-            async_events: 0,
-            is_broken: false,
-            next: 0,
-            taken: 0,
-            posted: 0,
-        }
-    }
-
     /// The program's record: receives posted.
     pub(crate) fn hear(&mut self, posted: u32) {
-        self.posted = (posted & 0xffff) as u16;
+        self.cursor.posted = (posted & 0xffff) as u16;
     }
 
     pub(crate) fn available(&self) -> u32 {
         if self.is_broken {
             return 0;
         }
-        u32::from(self.posted.wrapping_sub(self.taken)).min(self.place.size)
+        u32::from(self.cursor.posted.wrapping_sub(self.cursor.taken)).min(self.place.size)
     }
 
     /// Takes the next receive. Each names the place of the one after it. An error: the process has
@@ -157,13 +134,13 @@ impl Srq {
             return Ok(None);
         }
         let SrqPlace { at, size, shift, .. } = self.place;
-        let index = self.next;
+        let index = self.cursor.next;
         let mut bytes = [0; RECEIVE_MAX];
         let bytes = &mut bytes[..1 << shift];
         read_receive(memory, at + (u64::from(index) << shift), bytes)?;
         let next = u16::from_be_bytes([bytes[2], bytes[3]]);
-        self.next = next & (size - 1) as u16;
-        self.taken = self.taken.wrapping_add(1);
+        self.cursor.next = next & (size - 1) as u16;
+        self.cursor.taken = self.cursor.taken.wrapping_add(1);
         let mut segments = receive_segments(&bytes[16..]);
         segments.truncate(self.segments_max as usize);
         Ok(Some(Receive { index, segments }))

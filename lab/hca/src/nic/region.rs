@@ -1,9 +1,10 @@
 //! Memory that programs have registered.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::abi::access;
-use crate::wqe::Segment;
+use crate::wqe::{Remote, Segment};
 
 /// A registered span of memory.
 #[derive(Clone, Copy, Debug)]
@@ -59,26 +60,25 @@ impl Regions {
     }
 
     /// Where the memory of a key is, if the key covers it and allows all of `wanted`.
-    pub(crate) fn find(&self, pd: u32, key: u32, at: u64, length: u64, wanted: u32) -> Option<u64> {
-        let region = self.regions.get(&key)?;
-        let offset = at.checked_sub(region.named)?;
+    pub(crate) fn find(&self, pd: u32, of: Remote, length: u64, wanted: u32) -> Option<u64> {
+        let region = self.regions.get(&of.rkey)?;
+        let offset = of.at.checked_sub(region.named)?;
         let fits = offset.checked_add(length)? <= region.length;
         let may = region.pd == pd && region.access & wanted == wanted;
         (fits && may).then(|| region.start + offset)
     }
 
-    /// Where `length` bytes from `offset` of a list of segments are: (address, length) each.
-    /// `None`: a key doesn't allow it. Fewer bytes than asked for: the list is too short.
+    /// Where these bytes of a list of segments are: (address, length) each. `None`: a key doesn't
+    /// allow it. Fewer bytes than asked for: the list is too short.
     pub(crate) fn locate(
         &self,
         pd: u32,
         segments: &[Segment],
-        offset: u64,
-        length: u64,
+        bytes: Range<u64>,
         wanted: u32,
     ) -> Option<Vec<(u64, usize)>> {
-        let mut skip = offset;
-        let mut left = length;
+        let mut skip = bytes.start;
+        let mut left = bytes.end.saturating_sub(bytes.start);
         let mut found = Vec::with_capacity(segments.len());
         for segment in segments {
             let whole = u64::from(segment.length);
@@ -90,9 +90,10 @@ impl Regions {
             if part == 0 {
                 break;
             }
-            let at = self.find(pd, segment.lkey, segment.at.checked_add(skip)?, part, wanted)?;
-            found.push((at, usize::try_from(part).ok()?));
-            (skip, left) = (0, left - part);
+            let of = Remote { at: segment.at.checked_add(skip)?, rkey: segment.lkey };
+            found.push((self.find(pd, of, part, wanted)?, usize::try_from(part).ok()?));
+            skip = 0;
+            left -= part;
         }
         Some(found)
     }
@@ -136,18 +137,20 @@ mod tests {
     fn a_domain_is_in_use_while_it_has_a_region() {
         let mut regions = Regions::default();
         let key = regions.add(region(1)).unwrap();
+        let start = Remote { at: 7000, rkey: key };
         assert!(regions.uses(1) && !regions.uses(2));
         let removed = regions.remove(key).unwrap();
-        assert!(!regions.uses(1) && regions.find(1, key, 7000, 1, 0).is_none());
+        assert!(!regions.uses(1) && regions.find(1, start, 1, 0).is_none());
         regions.restore(key, removed);
-        assert!(regions.uses(1) && regions.find(1, key, 7000, 1, 0).is_some());
+        assert!(regions.uses(1) && regions.find(1, start, 1, 0).is_some());
     }
 
     #[test]
     fn a_key_covers_its_bytes_for_what_it_allows() {
         let mut regions = Regions::default();
         let key = regions.add(region(1)).unwrap();
-        let find = |at, length, wanted| regions.find(1, key, at, length, wanted);
+        let of = |at| Remote { at, rkey: key };
+        let find = |at, length, wanted| regions.find(1, of(at), length, wanted);
         assert_eq!(find(7000, 50, ALL), Some(1000));
         assert_eq!((find(7010, 40, 0), find(7050, 0, 0)), (Some(1010), Some(1050)));
         assert_eq!(
@@ -156,8 +159,8 @@ mod tests {
         );
         assert_eq!(find(7000, 1, access::REMOTE_READ), Some(1000));
         assert_eq!(find(7000, 1, access::REMOTE_READ | access::REMOTE_ATOMIC), None);
-        assert_eq!(regions.find(2, key, 7000, 1, 0), None, "of another domain");
-        assert_eq!(regions.find(1, key ^ 0x100, 7000, 1, 0), None);
+        assert_eq!(regions.find(2, of(7000), 1, 0), None, "of another domain");
+        assert_eq!(regions.find(1, Remote { rkey: key ^ 0x100, ..of(7000) }, 1, 0), None);
     }
 
     #[test]
@@ -166,15 +169,15 @@ mod tests {
         let lkey = regions.add(region(1)).unwrap();
         let segment = |at, length| Segment { at, length, lkey };
         let list = [segment(7000, 10), segment(7030, 0), segment(7020, 20)];
-        let locate = |offset, length| regions.locate(1, &list, offset, length, 0);
+        let locate = |start, length| regions.locate(1, &list, start..start + length, 0);
         assert_eq!(locate(0, 10), Some(vec![(1000, 10)]));
         assert_eq!(locate(4, 10), Some(vec![(1004, 6), (1020, 4)]));
         assert_eq!(locate(10, 5), Some(vec![(1020, 5)]));
         assert_eq!(locate(13, 99), Some(vec![(1023, 17)]), "the list is too short");
         assert_eq!((locate(0, 0), locate(30, 1)), (Some(vec![]), Some(vec![])));
         let wrong = [segment(7000, 10), segment(7045, 10)];
-        assert_eq!(regions.locate(1, &wrong, 0, 11, 0), Some(vec![(1000, 10), (1045, 1)]));
-        assert_eq!(regions.locate(1, &wrong, 0, 16, 0), None);
+        assert_eq!(regions.locate(1, &wrong, 0..11, 0), Some(vec![(1000, 10), (1045, 1)]));
+        assert_eq!(regions.locate(1, &wrong, 0..16, 0), None);
     }
 
     #[test]

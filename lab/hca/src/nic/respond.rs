@@ -47,11 +47,11 @@ impl Qp {
             return Vec::new();
         }
         if self.facts.transport == Transport::Datagram {
-            if let Body::Datagram { qkey, route, message } = packet.body
+            if let Body::Datagram { qkey, route, message } = &packet.body
                 && self.receives_now()
-                && qkey == self.attributes.0.qkey
+                && *qkey == self.attributes.0.qkey
             {
-                self.take_datagram(adapter, packet.from, packet.from_lid, route, &message);
+                self.take_datagram(adapter, &packet, *route, message);
             }
             return Vec::new();
         }
@@ -149,7 +149,7 @@ impl Qp {
         match request {
             Request::Send(message) => self.take_message(adapter, message),
             Request::Write { to, message, length, is_last } => {
-                self.write(adapter, *to, message, *length, *is_last)
+                self.write(adapter, *to, message, is_last.then_some(*length))
             }
             Request::Read { from, length } => match self.read(adapter, *from, *length) {
                 Ok(bytes) => Answer::Data(bytes),
@@ -196,9 +196,7 @@ impl Qp {
             return Ok(Vec::new().into());
         }
         let wanted = access::REMOTE_READ;
-        let pd = self.facts.pd;
-        let key = from.rkey;
-        let found = adapter.regions.find(pd, key, from.at, length.into(), wanted);
+        let found = adapter.regions.find(self.facts.pd, from, length.into(), wanted);
         let at = found.ok_or(Syndrome::RemoteAccess)?;
         let mut bytes = vec![0; length as usize];
         adapter.memory.read(at, &mut bytes).map_err(|error| {
@@ -219,7 +217,7 @@ impl Qp {
             return Err(Syndrome::RemoteInvalidRequest);
         }
         let wanted = access::REMOTE_ATOMIC;
-        let found = adapter.regions.find(self.facts.pd, to.rkey, to.at, 8, wanted);
+        let found = adapter.regions.find(self.facts.pd, to, 8, wanted);
         let at = found.ok_or(Syndrome::RemoteAccess)?;
         let mut bytes = [0; 8];
         adapter.memory.read(at, &mut bytes).map_err(|error| {
@@ -237,15 +235,15 @@ impl Qp {
         Ok(old)
     }
 
+    /// Carries out a part of a WRITE. `ended`: the length of the whole, with its last part.
     fn write<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
         to: Remote,
         message: &Message,
-        length: u32,
-        is_last: bool,
+        ended: Option<u32>,
     ) -> Answer {
-        let ends = message.immediate.filter(|_| is_last);
+        let ends = message.immediate.zip(ended);
         if ends.is_some() {
             if self.has_tags(adapter) {
                 // No document says what a list of tags makes of it.
@@ -257,9 +255,8 @@ impl Qp {
         }
         if !message.bytes.is_empty() {
             let wanted = access::REMOTE_WRITE;
-            let pd = self.facts.pd;
-            let count = message.bytes.len() as u64;
-            let found = adapter.regions.find(pd, to.rkey, to.at, count, wanted);
+            let length = message.bytes.len() as u64;
+            let found = adapter.regions.find(self.facts.pd, to, length, wanted);
             let Some(at) = found else {
                 return self.refuse_access(adapter, Syndrome::RemoteAccess);
             };
@@ -268,7 +265,7 @@ impl Qp {
                 return self.refuse_access(adapter, Syndrome::RemoteAccess);
             }
         }
-        if let Some(immediate) = ends
+        if let Some((immediate, length)) = ends
             && let Some(receive) = self.take_receive(adapter)
         {
             let opcode = Opcode::ReceiveWriteImmediate;
@@ -326,11 +323,8 @@ impl Qp {
         }
         let Some(receive) = self.take_receive(adapter) else { return Answer::NotReady };
         let bytes = &message.bytes;
-        let opcode = match message.immediate {
-            Some(_) => Opcode::ReceiveSendImmediate,
-            None => Opcode::ReceiveSend,
-        };
         let length = bytes.len() as u32;
+        let opcode = message.receive_opcode();
         let cqe = self.received(opcode, &receive, length, message.immediate);
         let cqe = cqe.solicited(message.is_solicited);
         let size = adapter.cqs.get(&self.facts.recv_cq).map_or(64, |cq| cq.place.entry_bytes);
@@ -401,8 +395,7 @@ impl Qp {
     fn take_datagram<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
-        from: u32,
-        from_lid: u16,
+        packet: &Packet,
         route: Option<Route>,
         message: &Message,
     ) {
@@ -416,17 +409,18 @@ impl Qp {
         let Some(receive) = self.take_receive(adapter) else { return };
         let mut bytes = route.map_or([0; ROUTE_BYTES], |route| route.bytes()).to_vec();
         let has_lids = !adapter.settings.knobs.is_ethernet();
-        let from_lid = if has_lids { adapter.fabric.ports.lid(from_lid) } else { 0 };
+        let from_lid = if has_lids { adapter.fabric.ports.lid(packet.from_lid) } else { 0 };
         bytes.extend_from_slice(&message.bytes);
         match adapter.scatter(self.facts.pd, &receive.segments, 0, &bytes) {
             Ok(()) => {
-                let opcode = match message.immediate {
-                    Some(_) => Opcode::ReceiveSendImmediate,
-                    None => Opcode::ReceiveSend,
-                };
                 let cqe = self
-                    .received(opcode, &receive, bytes.len() as u32, message.immediate)
-                    .source(from, from_lid, route.is_some())
+                    .received(
+                        message.receive_opcode(),
+                        &receive,
+                        bytes.len() as u32,
+                        message.immediate,
+                    )
+                    .source(packet.from, from_lid, route.is_some())
                     .roce(route.map_or(0, |route| route.packet()))
                     .solicited(message.is_solicited);
                 adapter.complete(self.facts.recv_cq, &cqe);

@@ -6,7 +6,9 @@ use tagmatch_model::Handle;
 
 use super::adapter::{Adapter, AsyncNotice, ScatterError};
 use super::packet::{Body, Message, NOWHERE, Packet, Request, next_psn};
-use super::queue_pair::{Ends, Outstanding, Parts, Qp, Receives, State, TagRequest, Transport};
+use super::queue_pair::{
+    AnswerRoom, Ends, Outstanding, Parts, Qp, Receives, State, TagRequest, Transport,
+};
 use crate::abi::event;
 use crate::cqe::Syndrome;
 use crate::gid::Route;
@@ -36,6 +38,13 @@ pub(crate) enum TagNotice {
 pub(crate) struct Sent {
     pub(crate) was_busy: bool,
     pub(crate) notices: Vec<TagNotice>,
+}
+
+/// The data of a request: segments, or bytes of the request itself, and their length.
+struct RequestData {
+    segments: Vec<Segment>,
+    inline: Option<Vec<u8>>,
+    length: u64,
 }
 
 impl Qp {
@@ -97,8 +106,7 @@ impl Qp {
         adapter: &mut Adapter<M>,
         request: Request,
         ends: Ends,
-        into: Vec<Segment>,
-        offset: u64,
+        into: AnswerRoom,
     ) -> bool {
         let Some(under_way) = adapter.fabric.take_room(request.carries()) else { return false };
         let psn = self.psn;
@@ -117,7 +125,6 @@ impl Qp {
             request,
             ends,
             into,
-            offset,
             reads,
             is_done: false,
             _under_way: under_way,
@@ -212,7 +219,8 @@ impl Qp {
                 let at = remote.at.wrapping_add(done.into());
                 let request = Request::Read { from: Remote { at, ..remote }, length: part };
                 let ends = Ends::TagRead { handle, is_last };
-                if !self.issue(adapter, request, ends, vec![into], done.into()) {
+                let into = AnswerRoom { segments: vec![into], offset: done.into() };
+                if !self.issue(adapter, request, ends, into) {
                     return false;
                 }
                 if is_last {
@@ -225,7 +233,8 @@ impl Qp {
             Some(TagRequest::Fin { handle, bytes }) => {
                 let message = Message { bytes: bytes.into(), immediate: None, is_solicited: false };
                 let ends = Ends::TagFin { handle };
-                let is_sent = self.issue(adapter, Request::Send(message), ends, Vec::new(), 0);
+                let is_sent =
+                    self.issue(adapter, Request::Send(message), ends, AnswerRoom::default());
                 if is_sent {
                     self.tag_requests.pop_front();
                 }
@@ -255,7 +264,8 @@ impl Qp {
         let offset = u64::from(parts.done);
         let is_begun = if parts.is_read {
             let request = Request::Read { from: remote, length: part };
-            self.issue(adapter, request, ends, parts.segments.clone(), offset)
+            let into = AnswerRoom { segments: parts.segments.clone(), offset };
+            self.issue(adapter, request, ends, into)
         } else {
             let mut bytes = vec![0; part as usize];
             let from = parts.done as usize;
@@ -286,7 +296,7 @@ impl Qp {
             };
             let length = parts.length;
             let request = Request::Write { to: remote, message, length, is_last };
-            self.issue(adapter, request, ends, Vec::new(), 0)
+            self.issue(adapter, request, ends, AnswerRoom::default())
         };
         if !is_begun {
             self.parts = Some(parts);
@@ -375,7 +385,8 @@ impl Qp {
         sent: &mut Sent,
     ) -> Result<bool, Syndrome> {
         let is_signalled = wqe.is_signalled || self.facts.signals_all;
-        let (segments, inline, length) = self.data(adapter, wqe, bytes)?;
+        let data = self.data(adapter, wqe, bytes)?;
+        let length = data.length;
         let ends = Ends::Wqe {
             index: wqe.index,
             opcode: wqe.opcode,
@@ -391,7 +402,8 @@ impl Qp {
                 let queue = adapter.srqs.get_mut(&srq).and_then(|srq| srq.tags.as_mut());
                 let queue = queue.ok_or(Syndrome::LocalQpOperation)?;
                 let answer = (self.facts.number, wqe.index);
-                queue.operate(command, count, is_signalled, answer, &mut adapter.counts);
+                adapter.counts.list_operations += 1;
+                queue.operate(command, count, is_signalled, answer);
                 Ok(true)
             }
             Kind::Nop => {
@@ -401,11 +413,12 @@ impl Qp {
                 self.succeed(adapter, &ends);
                 Ok(true)
             }
-            Kind::Send => self.send(adapter, wqe, (segments, inline, length), ends),
+            Kind::Send => self.send(adapter, wqe, data, ends),
             Kind::Write(remote) | Kind::Read(remote) => {
                 if self.facts.transport == Transport::Datagram {
                     return Err(Syndrome::LocalQpOperation);
                 }
+                let RequestData { segments, inline, .. } = data;
                 if matches!(wqe.kind, Kind::Read(_)) {
                     if inline.is_some() {
                         return Err(Syndrome::LocalQpOperation);
@@ -435,21 +448,20 @@ impl Qp {
                 if !self.has_room(8) || !self.may_read() {
                     return Ok(false);
                 }
-                self.check_into(adapter, &segments, 8)?;
+                self.check_into(adapter, &data.segments, 8)?;
                 let request = Request::Atomic { at, operation };
-                Ok(self.issue(adapter, request, ends, segments, 0))
+                let into = AnswerRoom { segments: data.segments, offset: 0 };
+                Ok(self.issue(adapter, request, ends, into))
             }
         }
     }
 
-    /// The data of a request: segments, or bytes of the request itself, and their length.
-    #[allow(clippy::type_complexity, reason = "three facts that are used apart")]
     fn data<M: Memory>(
         &self,
         adapter: &mut Adapter<M>,
         wqe: &Wqe,
         bytes: &[u8],
-    ) -> Result<(Vec<Segment>, Option<Vec<u8>>, u64), Syndrome> {
+    ) -> Result<RequestData, Syndrome> {
         let mut segments = Vec::new();
         let mut length = 0;
         let mut has_inline = false;
@@ -469,7 +481,7 @@ impl Qp {
             return Err(Syndrome::LocalLength);
         }
         if !has_inline {
-            return Ok((segments, None, length));
+            return Ok(RequestData { segments, inline: None, length });
         }
         // UCX puts a header into the request, and the data behind it into memory.
         let mut all = Vec::with_capacity(length as usize);
@@ -484,7 +496,7 @@ impl Qp {
                 }
             }
         }
-        Ok((Vec::new(), Some(all), length))
+        Ok(RequestData { segments: Vec::new(), inline: Some(all), length })
     }
 
     /// Whether an answer may be written where the request says: `LocalProtection` if not.
@@ -495,7 +507,7 @@ impl Qp {
         length: u64,
     ) -> Result<(), Syndrome> {
         let wanted = crate::abi::access::LOCAL_WRITE;
-        let found = adapter.regions.locate(self.facts.pd, segments, 0, length, wanted);
+        let found = adapter.regions.locate(self.facts.pd, segments, 0..length, wanted);
         found.map(drop).ok_or(Syndrome::LocalProtection)
     }
 
@@ -504,10 +516,10 @@ impl Qp {
         &mut self,
         adapter: &mut Adapter<M>,
         wqe: &Wqe,
-        (segments, inline, length): (Vec<Segment>, Option<Vec<u8>>, u64),
+        data: RequestData,
         ends: Ends,
     ) -> Result<bool, Syndrome> {
-        let length = length as usize;
+        let length = data.length as usize;
         let is_datagram = self.facts.transport == Transport::Datagram;
         let link_mtu = adapter.settings.knobs.link_mtu();
         if is_datagram && length > link_mtu.into() {
@@ -516,7 +528,7 @@ impl Qp {
         if !is_datagram && !self.has_room(length) {
             return Ok(false);
         }
-        let bytes = match inline {
+        let bytes = match data.inline {
             Some(inline) => inline,
             None => {
                 // Room is taken before the memory is: a message may be long.
@@ -524,7 +536,7 @@ impl Qp {
                     return Ok(false);
                 }
                 let mut bytes = vec![0; length];
-                let gathered = adapter.gather(self.facts.pd, &segments, 0, &mut bytes);
+                let gathered = adapter.gather(self.facts.pd, &data.segments, 0, &mut bytes);
                 gathered.map_err(|error| match error {
                     ScatterError::TooShort => Syndrome::LocalLength,
                     ScatterError::Denied => Syndrome::LocalProtection,
@@ -538,7 +550,7 @@ impl Qp {
             is_solicited: wqe.is_solicited,
         };
         let Some(to) = wqe.to.filter(|_| is_datagram) else {
-            return Ok(self.issue(adapter, Request::Send(message), ends, Vec::new(), 0));
+            return Ok(self.issue(adapter, Request::Send(message), ends, AnswerRoom::default()));
         };
         // InfiniBand 10.2.5
         let is_own_key = to.qkey >> 31 != 0;

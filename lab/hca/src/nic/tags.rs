@@ -92,9 +92,7 @@ impl TagQueue {
         count: Option<u16>,
         is_signalled: bool,
         answer: (u32, u16),
-        counts: &mut Counts,
     ) {
-        counts.list_operations += 1;
         let mask = self.entries.len() - 1;
         let (kind, handle) = match command {
             TagCommand::Nop => (OperationKind::Sync, None),

@@ -410,7 +410,7 @@ fn nothing_that_a_program_writes_stops_the_device() {
     };
     for _ in 0..40 {
         let (mut p, a, b, _, mut commands) = with_tags();
-        append(&p[1], &mut commands, 1, 70, (b.at, 100, b.key), 0);
+        append(&p[1], &mut commands, 1, 70, (b.at, 100, b.key));
         turns(&mut p, 3);
         for _ in 0..60 {
             for at in [b.qp.sends, b.qp.record, commands.sends, commands.record, b.cq.record] {

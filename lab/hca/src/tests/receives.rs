@@ -4,7 +4,7 @@ use super::array::{Array, BASE};
 use super::programs::segment;
 use crate::memory::Memory;
 use crate::nic::receive::Receive;
-use crate::nic::receive_queue::{Rq, Srq, SrqPlace};
+use crate::nic::receive_queue::{Rq, Srq, SrqCursor, SrqPlace};
 
 /// Each receive has 32 bytes.
 const SHIFT: u32 = 5;
@@ -49,7 +49,21 @@ fn a_queue_of_one_pair_goes_round_and_counts_modulo_two_to_the_sixteenth() {
 
 fn shared(limit: u32, segments_max: u32) -> Srq {
     let place = SrqPlace { at: BASE, record: BASE + 4096, size: SIZE, shift: SHIFT + 1 };
-    Srq::new(place, 1, 3, (0, 0), (SIZE - 1, segments_max), limit, None, 1)
+    Srq {
+        place,
+        pd: 1,
+        context: 3,
+        user_handle: 0,
+        user_index: 0,
+        segments_max,
+        max_wr: SIZE - 1,
+        limit,
+        tags: None,
+        pages: 1,
+        async_events: 0,
+        is_broken: false,
+        cursor: SrqCursor::default(),
+    }
 }
 
 /// Each receive has a header, which names the next one, and room for three segments.

@@ -43,8 +43,20 @@ pub(super) fn append(
     next: u16,
     tag: u64,
     buffer: (u64, u32, u32),
-    count: u16,
 ) {
+    append_counting(program, commands, TestEntry { next, tag, buffer, count: 0 });
+}
+
+/// An entry to append, with the count of unexpected messages that the program has seen.
+struct TestEntry {
+    next: u16,
+    tag: u64,
+    buffer: (u64, u32, u32),
+    count: u16,
+}
+
+fn append_counting(program: &Program, commands: &mut TestQp, entry: TestEntry) {
+    let TestEntry { next, tag, buffer, count } = entry;
     let tags = [tag.to_be_bytes(), u64::MAX.to_be_bytes()].concat();
     let head =
         [&[0x10, 0xc0][..], &next.to_be_bytes(), &[0; 2], &count.to_be_bytes(), &[0; 8]].concat();
@@ -66,8 +78,8 @@ fn eager(program: &Program, at: u64, tag: u64, payload: &[u8]) {
 fn the_list_matches_what_is_appended_and_not_removed() {
     let (mut p, mut a, mut b, _, mut commands) = with_tags();
     let buffer = b.at + 0x4_0000;
-    append(&p[1], &mut commands, 1, 70, (buffer, 100, b.key), 0);
-    append(&p[1], &mut commands, 2, 71, (buffer + 100, 100, b.key), 0);
+    append(&p[1], &mut commands, 1, 70, (buffer, 100, b.key));
+    append(&p[1], &mut commands, 2, 71, (buffer + 100, 100, b.key));
     let answers = completions(&mut p, 1, &mut b.cq, 2);
     for answer in &answers {
         assert_eq!((answer.opcode(), answer.tag().0, answer.user_index()), (NO_PACKET, 5, 0x51));
@@ -92,13 +104,14 @@ fn the_list_matches_what_is_appended_and_not_removed() {
     assert_eq!(p[1].get(b.at, 26), p[0].get(a.at, 26));
     assert_eq!(completions(&mut p, 0, &mut a.cq, 2).len(), 2);
     // An entry that is added before the program has seen that message sleeps.
-    append(&p[1], &mut commands, 3, 72, (buffer, 100, b.key), 0);
+    append(&p[1], &mut commands, 3, 72, (buffer, 100, b.key));
     eager(&p[0], a.at, 72, b"too early");
     let added = completions(&mut p, 1, &mut b.cq, 1)[0];
     assert_eq!(added.0[4..6], [0, 1], "the device has counted one message");
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 25, a.key));
     assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag().0, 3);
-    append(&p[1], &mut commands, 4, 73, (buffer, 100, b.key), 2);
+    let entry = TestEntry { next: 4, tag: 73, buffer: (buffer, 100, b.key), count: 2 };
+    append_counting(&p[1], &mut commands, entry);
     completions(&mut p, 1, &mut b.cq, 1);
     eager(&p[0], a.at, 73, b"in time");
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 23, a.key));
@@ -110,7 +123,7 @@ fn a_rendezvous_is_read_and_ended_by_the_device() {
     let (mut p, mut a, mut b, _, mut commands) = with_tags();
     let long = 0x3_0000_u32;
     let buffer = b.at + 0x4_0000;
-    append(&p[1], &mut commands, 1, 70, (buffer, long, b.key), 0);
+    append(&p[1], &mut commands, 1, 70, (buffer, long, b.key));
     completions(&mut p, 1, &mut b.cq, 1);
     let data: Vec<u8> = (0..long).map(|at| (at % 253) as u8).collect();
     p[0].put(a.at + 0x1000, &data);
@@ -132,7 +145,7 @@ fn a_rendezvous_is_read_and_ended_by_the_device() {
 #[test]
 fn a_rendezvous_whose_memory_may_not_be_read_ends_the_connection() {
     let (mut p, mut a, b, _, mut commands) = with_tags();
-    append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
+    append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key));
     let tmh = Tmh { opcode: HeaderOpcode::Rendezvous, app_ctx: 5, tag: 70 };
     let rvh = Rvh { va: a.at, rkey: a.key + 256, len: 64 };
     p[0].put(a.at, &[tmh.emit(), rvh.emit()].concat());
@@ -158,8 +171,8 @@ fn a_match_has_one_completion_or_two_as_set() {
         let knobs =
             Knobs::default().eager_in_two(eager_in_two).incomplete_in_two(incomplete_in_two);
         let (mut p, mut a, mut b, _, mut commands) = with_knobs(knobs);
-        append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
-        append(&p[1], &mut commands, 2, 71, (b.at + 0x4_1000, 100, b.key), 0);
+        append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key));
+        append(&p[1], &mut commands, 2, 71, (b.at + 0x4_1000, 100, b.key));
         completions(&mut p, 1, &mut b.cq, 2);
         eager(&p[0], a.at, 70, b"matched");
         // Longer than its entry: software is to read it.
@@ -180,7 +193,7 @@ fn a_packet_is_no_longer_than_set() {
     let told = |packet_bytes, count| {
         let (mut p, mut a, mut b, _, mut commands) =
             with_knobs(Knobs::default().packet_bytes(packet_bytes));
-        append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
+        append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key));
         completions(&mut p, 1, &mut b.cq, 1);
         eager(&p[0], a.at, 70, &[7; 60]);
         p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 76, a.key));
@@ -193,7 +206,7 @@ fn a_packet_is_no_longer_than_set() {
 fn a_delay_passes_by_the_turns_of_the_device() {
     let operation = Delay { chance: Chance::ALWAYS, ticks_max: 1 };
     let (mut p, _, mut b, _, mut commands) = with_knobs(Knobs::default().operation(operation));
-    append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key), 0);
+    append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key));
     assert_eq!(completions(&mut p, 1, &mut b.cq, 1)[0].tag().0, 5);
 }
 
@@ -208,8 +221,9 @@ fn what_a_list_has_counted_outlives_it() {
     send(&mut p);
     // The entry sleeps, since its count is 0. The next one claims more than there was, and the
     // counts are far apart by it at the next message: two faults.
-    append(&p[1], &mut commands, 1, 72, (b.at, 100, b.key), 0);
-    append(&p[1], &mut commands, 2, 73, (b.at, 100, b.key), 9);
+    append(&p[1], &mut commands, 1, 72, (b.at, 100, b.key));
+    let entry = TestEntry { next: 2, tag: 73, buffer: (b.at, 100, b.key), count: 9 };
+    append_counting(&p[1], &mut commands, entry);
     turns(&mut p, 5);
     p[1].poll(&mut b.cq);
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 26, a.key));
