@@ -50,7 +50,7 @@ mod world;
 pub use adapter::{Adapter, Bare, ModelNic, Several};
 pub use exhaust::{Explored, Failure, Scope};
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
-pub use program::{Ask, Mode, Op};
+pub use program::{Ask, Mode, Op, SendCall};
 pub use run::{Plan, Report, THOROUGH_EVERY};
 pub use shrink::shrink;
 pub use violation::{Rule, Violation};

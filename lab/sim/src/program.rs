@@ -32,13 +32,25 @@ pub enum Mode {
     Inject,
 }
 
+/// A message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields say what they are")]
+pub struct SendCall {
+    pub from: u8,
+    pub to: u8,
+    pub tag: u64,
+    pub length: u32,
+    pub mode: Mode,
+    pub immediate: bool,
+}
+
 /// One step. A worker is named by its place, which different workers may have one after the other.
 /// `which` is an index modulo the number of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields say what they are")]
 pub enum Op {
     /// Send a message; its payload is a function of its number.
-    Send { from: u8, to: u8, tag: u64, length: u32, mode: Mode, immediate: bool },
+    Send(SendCall),
     /// Post a receive with a buffer of this many bytes.
     Receive { at: u8, ask: Ask, room: u32 },
     /// Probe.
@@ -74,7 +86,7 @@ impl Op {
     #[must_use]
     pub fn actor(&self) -> Option<u8> {
         match *self {
-            Op::Send { from: at, .. }
+            Op::Send(SendCall { from: at, .. })
             | Op::Receive { at, .. }
             | Op::Probe { at, .. }
             | Op::MatchedProbe { at, .. }
@@ -96,7 +108,7 @@ impl Op {
     #[must_use]
     pub fn concerns(&self, worker: u8) -> bool {
         let other = match *self {
-            Op::Send { to, .. } => Some(to),
+            Op::Send(SendCall { to, .. }) => Some(to),
             Op::Disconnect { with, .. } => Some(with),
             Op::Receive { ask, .. } | Op::Probe { ask, .. } | Op::MatchedProbe { ask, .. } => {
                 ask.source
@@ -220,7 +232,8 @@ impl<'a> Generator<'a> {
             Mode::Send(SendMode::Synchronous),
             Mode::Send(SendMode::Delivered),
         ]);
-        Op::Send { from, to, tag, length, mode, immediate: self.random.per_mille(700) }
+        let immediate = self.random.per_mille(700);
+        Op::Send(SendCall { from, to, tag, length, mode, immediate })
     }
 
     fn tag(&mut self, source: u8) -> u64 {

@@ -5,7 +5,7 @@
 //! wires stays.
 
 use crate::adapter::Adapter;
-use crate::program::Op;
+use crate::program::{Op, SendCall};
 use crate::run::Plan;
 use crate::violation::Rule;
 
@@ -109,7 +109,7 @@ impl<A: Adapter> Shrinker<'_, A> {
             }
             let mut program = best.program.clone();
             match &mut program[index] {
-                Op::Send { length, .. } if *length > 8 => *length = 8,
+                Op::Send(SendCall { length, .. }) if *length > 8 => *length = 8,
                 Op::Receive { room, .. } if *room > 8 => *room = 8,
                 _ => continue,
             }

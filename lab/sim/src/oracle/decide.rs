@@ -1,7 +1,8 @@
 //! Rules 1 to 3: the receive or probe that may get a message.
 
 use super::{
-    Message, NEVER, NONE, Oracle, Receive, ReceiveState, Taker, WaitingReceive, Wanted, number,
+    Message, NEVER, NONE, Oracle, OracleProbe, Receive, ReceiveState, Taker, WaitingReceive,
+    Wanted, number,
 };
 use crate::violation::{Verdict, ensure};
 
@@ -73,15 +74,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// A probe returned. `takes`: it was a matched probe, which took the message.
-    pub(crate) fn probed(
-        &mut self,
-        node: u32,
-        wanted: Wanted,
-        found: u32,
-        takes: bool,
-        now: u64,
-    ) -> Verdict {
+    /// A probe returned.
+    pub(crate) fn probed(&mut self, probe: OracleProbe, now: u64) -> Verdict {
+        let OracleProbe { node, wanted, found, takes } = probe;
         if let Some(reference) = &mut self.reference {
             let expected =
                 if takes { reference.take(node, &wanted) } else { reference.probe(node, &wanted) };

@@ -97,6 +97,24 @@ pub(crate) struct Message {
     floor: u64,
 }
 
+/// A message whose send was accepted.
+pub(crate) struct SentMessage {
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) tag: u64,
+    pub(crate) length: u32,
+    pub(crate) immediate: bool,
+    pub(crate) mode: Mode,
+}
+
+/// A probe that has returned. `takes`: it was a matched probe, which took the message.
+pub(crate) struct OracleProbe {
+    pub(crate) node: u32,
+    pub(crate) wanted: Wanted,
+    pub(crate) found: u32,
+    pub(crate) takes: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReceiveState {
     Waiting,
@@ -238,14 +256,8 @@ impl Oracle {
     }
 
     /// A send was accepted.
-    pub(crate) fn sent(
-        &mut self,
-        (from, to): (u32, u32),
-        tag: u64,
-        length: u32,
-        immediate: bool,
-        mode: Mode,
-    ) -> u32 {
+    pub(crate) fn sent(&mut self, sent: SentMessage) {
+        let SentMessage { from, to, tag, length, immediate, mode } = sent;
         let id = self.next_message();
         let pair = self.pair(to, from);
         let ordinal = number(pair.sent.len());
@@ -272,7 +284,6 @@ impl Oracle {
             bound: NEVER,
             floor: 0,
         });
-        id
     }
 
     /// Takes an event of a wire.

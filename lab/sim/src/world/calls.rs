@@ -6,9 +6,9 @@ use tagmatch_soft::{Tag, TagLayout};
 
 use super::World;
 use crate::adapter::Adapter;
-use crate::oracle::NONE;
+use crate::oracle::{NONE, OracleProbe, SentMessage};
 use crate::payload::Buffers;
-use crate::program::{Ask, Mode};
+use crate::program::{Ask, Mode, SendCall};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::worker::Purpose;
 
@@ -19,23 +19,17 @@ pub(super) fn joined(buffer: Buffer) -> Result<Buffer, Violation> {
 }
 
 impl<A: Adapter> World<'_, A> {
-    pub(super) fn send(
-        &mut self,
-        at: usize,
-        to: usize,
-        tag: u64,
-        length: u32,
-        mode: Mode,
-        immediate: bool,
-    ) -> Verdict {
-        let Some(target) = self.workers.get(to).map(|worker| worker.node) else { return Ok(()) };
+    pub(super) fn send(&mut self, at: usize, call: SendCall) -> Verdict {
+        let SendCall { to, tag, length, mode, .. } = call;
+        let target = self.workers.get(usize::from(to)).map(|worker| worker.node);
+        let Some(target) = target else { return Ok(()) };
         let from = self.workers[at].node;
         if self.oracle.untaken(target, from) >= self.setup.waiting_max as usize {
             return Ok(());
         }
         let Some(peer) = self.connect(at, target)? else { return Ok(()) };
         let message = self.oracle.next_message();
-        let immediate = immediate || !self.oracle.may_be_plain(target, from, length);
+        let immediate = call.immediate || !self.oracle.may_be_plain(target, from, length);
         let payload = self.buffers.payload(message, length);
         self.history.line(|| format!("    m{message} n{from} -> n{target} tag {tag:#x}"));
         self.history.fact(u64::from(message), 2 << 40 | u64::from(target));
@@ -65,7 +59,7 @@ impl<A: Adapter> World<'_, A> {
         };
         match ended {
             Ok(request) => {
-                self.oracle.sent((from, target), tag, length, immediate, mode);
+                self.oracle.sent(SentMessage { from, to: target, tag, length, immediate, mode });
                 request.map_or(Ok(()), |request| self.begun(at, request, Purpose::Send(message)))
             }
             Err(fault) => self.refused_by(at, peer, fault),
@@ -166,7 +160,7 @@ impl<A: Adapter> World<'_, A> {
         let node = self.workers[at].node;
         self.history.fact(u64::from(found), 4 << 40);
         self.history.line(|| format!("    n{node} {ask}: probe finds {found:?} at {now}"));
-        self.oracle.probed(node, wanted, found, false, now)
+        self.oracle.probed(OracleProbe { node, wanted, found, takes: false }, now)
     }
 
     pub(super) fn matched_probe(&mut self, at: usize, ask: &Ask) -> Verdict {
@@ -182,7 +176,7 @@ impl<A: Adapter> World<'_, A> {
         let node = self.workers[at].node;
         self.history.fact(u64::from(found), 5 << 40);
         self.history.line(|| format!("    n{node} {ask}: matched probe takes {found:?} at {now}"));
-        self.oracle.probed(node, wanted, found, true, now)?;
+        self.oracle.probed(OracleProbe { node, wanted, found, takes: true }, now)?;
         self.workers[at].held.extend(taken.map(|(id, _)| (id, found)));
         Ok(())
     }

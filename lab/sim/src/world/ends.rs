@@ -28,7 +28,7 @@ impl<A: Adapter> World<'_, A> {
                     let message = self.delivered(at, None, &status, completion.buffer)?;
                     received.push((receive, message));
                 }
-                (what, result) => others.push((what, result, completion.buffer)),
+                _ => others.push((what, completion)),
             }
         }
         self.counts.received += received.len() as u64;
@@ -37,16 +37,12 @@ impl<A: Adapter> World<'_, A> {
             self.history.fact(u64::from(receive), 6 << 40 | u64::from(message));
             self.history.line(|| format!("    r{receive} got m{message} at {now}"));
         }
-        for (what, result, buffer) in others {
-            self.history.line(|| format!("    {what:?}: {result:?} at {now}"));
+        for (what, completion) in others {
+            self.history.line(|| format!("    {what:?}: {:?} at {now}", completion.result));
             match what {
-                Purpose::Receive(receive) => {
-                    let fault = result.err().unwrap_or(Fault::Closed);
-                    self.receive_failed(at, receive, fault, &buffer, now)?;
-                    self.buffers.recycle(buffer);
-                }
-                Purpose::Message(message) => self.message_ended(at, message, result, buffer)?,
-                Purpose::Send(message) => self.send_ended(at, message, result, buffer, now)?,
+                Purpose::Receive(receive) => self.receive_failed(at, receive, completion, now)?,
+                Purpose::Message(message) => self.message_ended(at, message, completion)?,
+                Purpose::Send(message) => self.send_ended(at, message, completion, now)?,
             }
         }
         Ok(())
@@ -105,13 +101,13 @@ impl<A: Adapter> World<'_, A> {
         &mut self,
         at: usize,
         receive: u32,
-        fault: Fault,
-        buffer: &Buffer,
+        completion: Completion,
         now: u64,
     ) -> Verdict {
         self.history.fact(u64::from(receive), 7 << 40);
-        let untouched = self.buffers.is_untouched(buffer);
-        match fault {
+        let untouched = self.buffers.is_untouched(&completion.buffer);
+        self.buffers.recycle(completion.buffer);
+        match completion.result.err().unwrap_or(Fault::Closed) {
             Fault::Cancelled => {
                 ensure!(untouched, Payload, "r{receive} was cancelled, its buffer written");
                 self.oracle.cancelled(receive)
@@ -145,16 +141,10 @@ impl<A: Adapter> World<'_, A> {
             || self.broken.contains(&(other, node))
     }
 
-    fn message_ended(
-        &mut self,
-        at: usize,
-        message: u32,
-        result: Result<Status, Fault>,
-        buffer: Buffer,
-    ) -> Verdict {
+    fn message_ended(&mut self, at: usize, message: u32, completion: Completion) -> Verdict {
         self.history.fact(u64::from(message), 8 << 40);
-        match result {
-            Ok(status) => self.delivered(at, Some(message), &status, buffer).map(|_| ()),
+        match completion.result {
+            Ok(status) => self.delivered(at, Some(message), &status, completion.buffer).map(|_| ()),
             Err(Fault::ReadFailed { errno, .. }) => self.oracle.message_failed(message, errno),
             Err(Fault::PeerDown { peer, fault }) => {
                 self.is_explained(fault)?;
@@ -169,19 +159,12 @@ impl<A: Adapter> World<'_, A> {
         }
     }
 
-    fn send_ended(
-        &mut self,
-        at: usize,
-        message: u32,
-        result: Result<Status, Fault>,
-        buffer: Buffer,
-        now: u64,
-    ) -> Verdict {
+    fn send_ended(&mut self, at: usize, message: u32, completion: Completion, now: u64) -> Verdict {
         self.history.fact(u64::from(message), 9 << 40);
         let length = self.oracle.message(message).length;
-        self.returned(message, length, &buffer)?;
-        self.buffers.recycle(buffer);
-        match result {
+        self.returned(message, length, &completion.buffer)?;
+        self.buffers.recycle(completion.buffer);
+        match completion.result {
             Ok(status) => {
                 let to = self.node_of(at, status.source)?;
                 self.oracle.is_sent(message, to, &status)?;

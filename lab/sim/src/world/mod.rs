@@ -162,9 +162,7 @@ impl<'a, A: Adapter> World<'a, A> {
         }
         let at = place.unwrap_or(0);
         match *op {
-            Op::Send { to, tag, length, mode, immediate, .. } => {
-                self.send(at, to.into(), tag, length, mode, immediate)?;
-            }
+            Op::Send(call) => self.send(at, call)?,
             Op::Receive { ask, room, .. } => self.receive(at, &ask, room)?,
             Op::Probe { ask, .. } => self.probe(at, &ask)?,
             Op::MatchedProbe { ask, .. } => self.matched_probe(at, &ask)?,
