@@ -137,6 +137,6 @@ pub use comm::{Destination, Received, RecvRequest, SendRequest, Source, Status, 
 pub use driver::{Pending, Request};
 pub use error::{Error, ErrorClass, Failed};
 pub use group::{Group, Likeness};
-pub use inter::{InterAgreed, InterComm, InterRoot, OpenPort, PortName, Uniformity};
+pub use inter::{InterAgreed, InterComm, InterRoot, OpenPort, PortName, RemoteLeader, Uniformity};
 pub use runtime::{Config, Runtime};
 pub use tagmatch::ProgressThread;

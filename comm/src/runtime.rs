@@ -6,7 +6,7 @@ use tagmatch::{ProgressThread, TagLayout};
 
 use crate::alloc::Allocator;
 use crate::coll::SharedLayer;
-use crate::comm::{CollLayer, Comm, CommInfo, Tables};
+use crate::comm::{CollLayer, Comm, CommInfo, CommOrigin, Tables};
 use crate::driver::{BUFFER_OVERHEAD, Driver, Settings};
 use crate::error::{Error, check_carried, in_range};
 use crate::ft::Service;
@@ -132,7 +132,8 @@ impl<N: Net> Runtime<N> {
             let life = Arc::new(Life::new(id, id.bits().into(), &info.group, rank));
             driver.register(&life);
             let bound = tables.bind(&info)?;
-            let comm = Comm::new(&driver, info, life, None, bound, None);
+            let origin = CommOrigin { info, life, owned: None, bound, remote: None };
+            let comm = Comm::new(&driver, origin);
             comm.set_name(name);
             Ok::<_, Error>(comm)
         };

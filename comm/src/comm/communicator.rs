@@ -60,17 +60,20 @@ pub struct Comm<N: Net> {
     pub(crate) inner: Arc<Inner<N>>,
 }
 
+/// What a new communicator is made of.
+pub(crate) struct CommOrigin<N: Net> {
+    pub(crate) info: CommInfo,
+    pub(crate) life: Arc<Life>,
+    pub(crate) owned: Option<Arc<OwnedId>>,
+    /// The communicator's table, as the layers have patched it.
+    pub(crate) bound: Bound<N>,
+    /// The remote group of an intercommunicator.
+    pub(crate) remote: Option<Arc<RemoteGroup>>,
+}
+
 impl<N: Net> Comm<N> {
-    /// A new communicator. `bound`: its table, as the layers have patched it. `remote`: the remote
-    /// group of an intercommunicator.
-    pub(crate) fn new(
-        driver: &Arc<Driver<N>>,
-        info: CommInfo,
-        life: Arc<Life>,
-        owned: Option<Arc<OwnedId>>,
-        bound: Bound<N>,
-        remote: Option<Arc<RemoteGroup>>,
-    ) -> Self {
+    pub(crate) fn new(driver: &Arc<Driver<N>>, origin: CommOrigin<N>) -> Self {
+        let CommOrigin { info, life, owned, bound, remote } = origin;
         // The first number depends on the epoch. So messages that a revoked communicator has left
         // in the same context have other numbers, and are not received here.
         let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
@@ -112,9 +115,8 @@ impl<N: Net> Comm<N> {
     ) -> Result<Self, Error> {
         let life = Arc::new(life);
         let bound = self.inner.bound.tables.bind(&info)?;
-        let comm = Comm::new(self.driver(), info, Arc::clone(&life), owned, bound, None);
         self.driver().register(&life);
-        Ok(comm)
+        Ok(Comm::new(self.driver(), CommOrigin { info, life, owned, bound, remote: None }))
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver<N>> {

@@ -52,6 +52,7 @@ mod transfer;
 pub use attributes::Keyval;
 pub use collective::Collective;
 pub use communicator::Comm;
+pub(crate) use communicator::CommOrigin;
 pub use envelope::{Destination, Received, Source, Status, TagChoice};
 pub use error_handler::ErrorHandler;
 pub use info::CommInfo;

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use crate::driver::MachineIo;
 use crate::error::Error;
-use crate::ft::{Value, senders};
+use crate::ft::{Value, Vote, senders};
 use crate::life::Life;
 use crate::net::Net;
 
 pub(crate) struct Agree {
     life: Arc<Life>,
-    number: u32,
-    low: u32,
-    flags: u64,
+    vote: Vote,
     has_voted: bool,
     /// Whether only those members are watched that this one may wait for.
     watches_few: bool,
@@ -23,7 +21,8 @@ impl Agree {
     pub(crate) fn new(life: &Arc<Life>, flags: u64) -> Self {
         let (number, low) = life.begin();
         let life = Arc::clone(life);
-        Agree { life, number, low, flags, has_voted: false, watches_few: false }
+        let vote = Vote { number, low, flags };
+        Agree { life, vote, has_voted: false, watches_few: false }
     }
 
     /// As [`new`](Self::new). A watch may cost a connection, so this process watches those members
@@ -34,7 +33,7 @@ impl Agree {
 
     /// Sets the flags that this process will contribute. To be called before the first step.
     pub(crate) fn set_flags(&mut self, flags: u64) {
-        self.flags = flags;
+        self.vote.flags = flags;
     }
 
     /// Goes on. The result is the decision.
@@ -52,14 +51,14 @@ impl Agree {
         }
         if !std::mem::replace(&mut self.has_voted, true) {
             self.watch(*net);
-            ft.vote(net, &self.life, self.number, self.low, self.flags);
+            ft.vote(net, &self.life, self.vote);
         } else if net.progress() > 0 {
             // A machine that steps several times in a row must find the messages that decide.
             ft.look(net);
         }
         ft.expect();
-        let decision = ft.decision(self.life.key, self.number)?;
-        self.life.end(self.number);
+        let decision = ft.decision(self.life.key, self.vote.number)?;
+        self.life.end(self.vote.number);
         Some(Ok(decision))
     }
 

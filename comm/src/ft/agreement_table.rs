@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::agree::{AgreeMessage, Agreement, Value};
-use super::control::{Control, Invitation};
-use super::control_context::ControlContext;
+use super::control::{Control, Invitation, JoinMessage};
 use super::registry::Registry;
+use super::service_io::ServiceIo;
 use crate::group::Group;
 use crate::life::Key;
 use crate::net::{Net, ProcessId};
@@ -17,6 +17,16 @@ const KEPT_MAX: usize = 1024;
 
 /// Names an agreement: the communicator, and the number of the agreement on it.
 pub(super) type AgreementName = (Key, u32);
+
+/// This process's part of an agreement.
+#[derive(Clone, Copy)]
+pub(crate) struct Vote {
+    /// The number of the agreement on its communicator.
+    pub(crate) number: u32,
+    /// The number of the oldest agreement that has not ended here.
+    pub(crate) low: u32,
+    pub(crate) flags: u64,
+}
 
 struct KeptAgreement {
     group: Arc<Group>,
@@ -46,8 +56,7 @@ impl Agreements {
     /// Creates the agreement if it does not exist.
     pub(super) fn ensure<N: Net>(
         &mut self,
-        net: &mut N,
-        (context, registry): (&ControlContext<N>, &Registry),
+        io: &mut ServiceIo<'_, N>,
         name: AgreementName,
         group: &Arc<Group>,
         invitation: Option<Invitation>,
@@ -55,13 +64,13 @@ impl Agreements {
         if self.contains(name) {
             return;
         }
-        let Some(own) = group.rank(registry.own) else { return };
+        let Some(own) = group.rank(io.registry.own) else { return };
         if self.kept.len() >= KEPT_MAX {
-            self.drop_oldest(registry);
+            self.drop_oldest(io.registry);
         }
         let group = Arc::clone(group);
         let mut agreement = Agreement::new(group.size(), own);
-        let down = registry.down().iter().filter_map(|process| group.rank(*process));
+        let down = io.registry.down().iter().filter_map(|process| group.rank(*process));
         down.for_each(|rank| agreement.die(rank));
         if invitation.is_some() {
             agreement = agreement.asking();
@@ -69,7 +78,7 @@ impl Agreements {
         self.begun += 1;
         let kept = Box::new(KeptAgreement { group, agreement, invitation, began: self.begun });
         self.kept.insert(name, kept);
-        self.flush(net, context, name);
+        self.flush(io, name);
     }
 
     /// Drops the oldest agreement that is decided and belongs to a communicator that is freed.
@@ -85,16 +94,16 @@ impl Agreements {
     /// Contributes this process's value.
     pub(super) fn vote<N: Net>(
         &mut self,
-        net: &mut N,
-        context: &ControlContext<N>,
-        name: AgreementName,
-        (flags, low): (u64, u32),
+        io: &mut ServiceIo<'_, N>,
+        key: Key,
+        vote: Vote,
         acknowledged: &[u32],
     ) {
+        let name = (key, vote.number);
         if let Some(kept) = self.kept.get_mut(&name) {
-            kept.agreement.vote(flags, low, acknowledged);
+            kept.agreement.vote(vote.flags, vote.low, acknowledged);
         }
-        self.flush(net, context, name);
+        self.flush(io, name);
     }
 
     /// Whether some agreement is not decided yet.
@@ -123,8 +132,7 @@ impl Agreements {
     /// Takes in a message that [`dead_in`](Self::dead_in) has accepted.
     pub(super) fn receive<N: Net>(
         &mut self,
-        net: &mut N,
-        context: &ControlContext<N>,
+        io: &mut ServiceIo<'_, N>,
         name: AgreementName,
         from: ProcessId,
         message: &AgreeMessage,
@@ -134,22 +142,17 @@ impl Agreements {
         {
             kept.agreement.receive(rank, message);
         }
-        self.flush(net, context, name);
+        self.flush(io, name);
     }
 
     /// Tells all agreements that a process is down.
-    pub(super) fn die<N: Net>(
-        &mut self,
-        net: &mut N,
-        context: &ControlContext<N>,
-        process: ProcessId,
-    ) {
+    pub(super) fn die<N: Net>(&mut self, io: &mut ServiceIo<'_, N>, process: ProcessId) {
         for name in self.kept.keys().copied().collect::<Vec<_>>() {
             if let Some(kept) = self.kept.get_mut(&name)
                 && let Some(rank) = kept.group.rank(process)
             {
                 kept.agreement.die(rank);
-                self.flush(net, context, name);
+                self.flush(io, name);
             }
         }
     }
@@ -167,16 +170,16 @@ impl Agreements {
     }
 
     /// Sends the messages that an agreement has produced.
-    fn flush<N: Net>(&mut self, net: &mut N, context: &ControlContext<N>, name: AgreementName) {
+    fn flush<N: Net>(&mut self, io: &mut ServiceIo<'_, N>, name: AgreementName) {
         let Some(kept) = self.kept.get_mut(&name) else { return };
         let (key, number) = name;
         for (rank, message) in kept.agreement.take_messages() {
             let control = match kept.invitation.clone() {
-                Some(invitation) => Control::Join { key, invitation, message },
+                Some(invitation) => Control::Join(JoinMessage { key, invitation, message }),
                 None => Control::Agree { key, number, message },
             };
             if let Some(process) = kept.group.process(rank) {
-                context.send(net, process, &control);
+                io.send(process, &control);
             }
         }
     }

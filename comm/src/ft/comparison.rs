@@ -21,8 +21,8 @@ use std::collections::HashMap;
 
 use super::control::Control;
 use super::control_context::ControlContext;
-use super::registry::Registry;
 use super::revocations::neighbours;
+use super::service_io::ServiceIo;
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::{Net, ProcessId};
@@ -88,50 +88,44 @@ impl Comparison {
     /// Compares the settings of another process with those of this one.
     pub(super) fn hear<N: Net>(
         &mut self,
-        net: &mut N,
-        (context, registry): (&ControlContext<N>, &Registry),
+        io: &mut ServiceIo<'_, N>,
         from: ProcessId,
         theirs: &[u64],
     ) {
         self.exchanged(from).is_received = true;
         let difference = self.settings.difference(theirs);
         if difference.is_some() {
-            self.send(net, context, from);
+            self.send(io.net, io.context, from);
         }
-        if from.0 < net.processes() {
+        if from.0 < io.net.processes() {
             match (&self.fault, difference) {
-                (Some(fault), _) => fault.tell(net, context, from),
-                (None, Some(difference)) => self.fail(net, (context, registry), difference),
+                (Some(fault), _) => fault.tell(io, from),
+                (None, Some(difference)) => self.fail(io, difference),
                 (None, None) => {}
             }
         } else if let Some(error) = difference.and_then(|found| self.settings.error_of(&found)) {
             self.unequal.insert(from, error);
-            if registry.lives().any(|life| life.group.rank(from).is_some()) {
-                net.give_up(from);
+            if io.registry.lives().any(|life| life.group.rank(from).is_some()) {
+                io.net.give_up(from);
             }
         }
     }
 
     /// Takes note of a fault of this job, and passes it on if it is new.
-    pub(super) fn fail<N: Net>(
-        &mut self,
-        net: &mut N,
-        (context, registry): (&ControlContext<N>, &Registry),
-        difference: Difference,
-    ) {
+    pub(super) fn fail<N: Net>(&mut self, io: &mut ServiceIo<'_, N>, difference: Difference) {
         let Some(error) = self.settings.error_of(&difference).filter(|_| self.fault.is_none())
         else {
             return;
         };
         let fault = UnequalValue { error, difference };
-        fault.pass_on(net, (context, registry), true);
+        fault.pass_on(io, true);
         self.fault = Some(fault);
     }
 
     /// A process is down: the fault is passed on to this process's new neighbours.
-    pub(super) fn die<N: Net>(&self, net: &mut N, of: (&ControlContext<N>, &Registry)) {
+    pub(super) fn die<N: Net>(&self, io: &mut ServiceIo<'_, N>) {
         if let Some(fault) = &self.fault {
-            fault.pass_on(net, of, false);
+            fault.pass_on(io, false);
         }
     }
 
@@ -164,20 +158,15 @@ impl Comparison {
 }
 
 impl UnequalValue {
-    fn tell<N: Net>(&self, net: &mut N, context: &ControlContext<N>, to: ProcessId) {
-        context.send_awaited(net, to, &Control::Unequal(self.difference));
+    fn tell<N: Net>(&self, io: &mut ServiceIo<'_, N>, to: ProcessId) {
+        io.context.send_awaited(io.net, to, &Control::Unequal(self.difference));
     }
 
     /// Tells the neighbours in this job, as for a revocation.
-    fn pass_on<N: Net>(
-        &self,
-        net: &mut N,
-        (context, registry): (&ControlContext<N>, &Registry),
-        everywhere: bool,
-    ) {
-        let job = Group::new((0..net.processes()).map(ProcessId));
-        for process in neighbours(registry, &job, everywhere) {
-            self.tell(net, context, process);
+    fn pass_on<N: Net>(&self, io: &mut ServiceIo<'_, N>, everywhere: bool) {
+        let job = Group::new((0..io.net.processes()).map(ProcessId));
+        for process in neighbours(io.registry, &job, everywhere) {
+            self.tell(io, process);
         }
     }
 }

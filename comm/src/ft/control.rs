@@ -13,19 +13,36 @@ use crate::settings::Difference;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// The communicator with these members is revoked.
-    Revoke { key: Key, group: Group },
+    Revoke {
+        key: Key,
+        group: Group,
+    },
     /// The sender has left an allocation after it had begun this many rounds.
-    Left { key: Key, rounds: u32 },
+    Left {
+        key: Key,
+        rounds: u32,
+    },
     /// A message of an agreement.
-    Agree { key: Key, number: u32, message: AgreeMessage },
-    /// A message of the agreement on an intercommunicator, with an invitation to take part in it.
-    Join { key: Key, invitation: Invitation, message: AgreeMessage },
+    Agree {
+        key: Key,
+        number: u32,
+        message: AgreeMessage,
+    },
+    Join(JoinMessage),
     /// Asks whether the receiver is done with these context ids.
-    Ask { number: u64, asked: Vec<Asked> },
+    Ask {
+        number: u64,
+        asked: Vec<Asked>,
+    },
     /// Answers the question with that number: a bit for each id, set if the sender is done with it.
-    Answer { number: u64, done: Vec<u64> },
+    Answer {
+        number: u64,
+        done: Vec<u64>,
+    },
     /// The sender has freed the context ids of these uses, and has sent its last messages in them.
-    Closing { uses: Vec<u64> },
+    Closing {
+        uses: Vec<u64>,
+    },
     /// A letter to a mailbox of the receiver.
     Letter(Letter),
     /// The sender's settings that must be equal in all processes.
@@ -34,6 +51,14 @@ pub(crate) enum Control {
     Unequal(Difference),
     /// About a process that some process has lost.
     Doubt(Doubt),
+}
+
+/// A message of the agreement on an intercommunicator, with an invitation to take part in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JoinMessage {
+    pub(crate) key: Key,
+    pub(crate) invitation: Invitation,
+    pub(crate) message: AgreeMessage,
 }
 
 /// A context id of the process that asks.

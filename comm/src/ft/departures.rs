@@ -2,6 +2,7 @@
 
 use super::control::Control;
 use super::control_context::ControlContext;
+use super::service_io::ServiceIo;
 use crate::life::Key;
 use crate::net::{Net, ProcessId};
 
@@ -47,17 +48,17 @@ impl Departures {
     /// Another process has left an allocation.
     pub(super) fn hear<N: Net>(
         &mut self,
-        net: &mut N,
-        context: &ControlContext<N>,
+        io: &mut ServiceIo<'_, N>,
         from: ProcessId,
-        (key, rounds): (Key, u32),
+        key: Key,
+        rounds: u32,
     ) {
         match self.allocations.iter_mut().find(|allocation| allocation.key == key) {
             Some(allocation) if allocation.left.iter().any(|(process, _)| *process == from) => {}
             Some(allocation) => allocation.left.push((from, rounds)),
             // This process takes no part any more, and the sender waits for it to say so. A message
             // with 0 rounds is an answer, which gets no answer itself.
-            None if rounds > 0 => context.send(net, from, &Control::Left { key, rounds: 0 }),
+            None if rounds > 0 => io.send(from, &Control::Left { key, rounds: 0 }),
             None => {}
         }
     }

@@ -122,12 +122,14 @@ mod registry;
 mod rest;
 mod revocations;
 mod service;
+mod service_io;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 pub(crate) use agree::{Value, senders};
 pub use agreed::Agreed;
+pub(crate) use agreement_table::Vote;
 pub(crate) use control::Invitation;
 pub(crate) use service::Service;
 pub(crate) use wire::read_again;

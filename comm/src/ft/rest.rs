@@ -62,8 +62,7 @@ use std::sync::{Arc, Weak};
 use tagmatch::{TagLayout, TagMask};
 
 use super::control::{ASK_MAX, Asked, Control};
-use super::control_context::ControlContext;
-use super::registry::Registry;
+use super::service_io::ServiceIo;
 use crate::alloc::{Allocator, ClosedUse, FreedId, IdUse, RestState, Senders};
 use crate::ids::IdLayout;
 use crate::life::Life;
@@ -174,31 +173,26 @@ impl RestingIds {
     }
 
     /// Does all that can be done about resting ids now.
-    pub(super) fn look<N: Net>(
-        &mut self,
-        net: &mut N,
-        context: &ControlContext<N>,
-        registry: &Registry,
-    ) {
+    pub(super) fn look<N: Net>(&mut self, io: &mut ServiceIo<'_, N>) {
         self.take_freed();
         let ids = self.ids;
         for (prefix, resting) in self.resting.iter_mut().filter(|(_, resting)| resting.is_in_use) {
             resting.is_in_use =
-                registry.lives().any(|life| ids.prefix(life.receives_in()) == *prefix);
+                io.registry.lives().any(|life| ids.prefix(life.receives_in()) == *prefix);
         }
-        self.close(net, context, registry.own);
+        self.close(io);
         self.begin_sweep();
         if std::mem::take(&mut self.must_ask) {
-            for (process, asked) in self.find_questions(net) {
+            for (process, asked) in self.find_questions(io.net) {
                 self.asked += 1;
                 let number = self.asked;
                 let sweep = self.sweep;
-                net.watch(process);
-                context.send(net, process, &Control::Ask { number, asked: asked.clone() });
+                io.net.watch(process);
+                io.send(process, &Control::Ask { number, asked: asked.clone() });
                 self.questions.insert(process, Question { number, sweep, asked });
             }
         }
-        self.discard(net);
+        self.discard(io.net);
         self.settle();
     }
 
@@ -215,7 +209,8 @@ impl RestingIds {
     }
 
     /// Closes the ids in which no operation of this process is under way any more.
-    fn close<N: Net>(&mut self, net: &mut N, context: &ControlContext<N>, own: ProcessId) {
+    fn close<N: Net>(&mut self, io: &mut ServiceIo<'_, N>) {
+        let own = io.registry.own;
         let mut closings = BTreeMap::<ProcessId, Vec<u64>>::new();
         for (prefix, resting) in &mut self.resting {
             let is_due = resting.is_open && !resting.is_in_use;
@@ -235,7 +230,7 @@ impl RestingIds {
         }
         for (process, uses) in closings {
             for uses in uses.chunks(ASK_MAX) {
-                context.send(net, process, &Control::Closing { uses: uses.to_vec() });
+                io.send(process, &Control::Closing { uses: uses.to_vec() });
             }
         }
     }
@@ -288,18 +283,17 @@ impl RestingIds {
     /// Answers the question of another process: with which ids this process is done.
     pub(super) fn answer<N: Net>(
         &mut self,
-        net: &mut N,
-        context: &ControlContext<N>,
-        registry: &Registry,
+        io: &mut ServiceIo<'_, N>,
         from: ProcessId,
-        (number, asked): (u64, &[Asked]),
+        number: u64,
+        asked: &[Asked],
     ) {
         self.take_freed();
         let sends_in = |life: Arc<Life>| {
             let rank = life.group.rank(from)?;
             Some(self.ids.prefix(life.context_of(rank)))
         };
-        let used: BTreeSet<u32> = registry.lives().filter_map(sends_in).collect();
+        let used: BTreeSet<u32> = io.registry.lives().filter_map(sends_in).collect();
         let mut done = vec![0; asked.len().div_ceil(u64::BITS as usize)];
         self.allocator.with_rest(|rest| {
             for (at, Asked { prefix, creation }) in asked.iter().enumerate() {
@@ -313,7 +307,7 @@ impl RestingIds {
                 }
             }
         });
-        context.send(net, from, &Control::Answer { number, done });
+        io.send(from, &Control::Answer { number, done });
     }
 
     /// Takes in the answer of another process.

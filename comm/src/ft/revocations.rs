@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 
 use super::control::Control;
-use super::control_context::ControlContext;
 use super::registry::Registry;
+use super::service_io::ServiceIo;
 use crate::group::Group;
 use crate::life::Key;
 use crate::life::Life;
@@ -35,14 +35,8 @@ impl Revocations {
     }
 
     /// Remembers a revocation that is new, and tells the members.
-    pub(super) fn add<N: Net>(
-        &mut self,
-        net: &mut N,
-        (context, registry): (&ControlContext<N>, &Registry),
-        key: Key,
-        group: Group,
-    ) {
-        tell(net, (context, registry), key, &group, true);
+    pub(super) fn add<N: Net>(&mut self, io: &mut ServiceIo<'_, N>, key: Key, group: Group) {
+        tell(io, key, &group, true);
         if self.revoked.len() == REVOKED_MAX {
             self.revoked.pop_front();
         }
@@ -50,28 +44,16 @@ impl Revocations {
     }
 
     /// A process is down: its neighbours among the members are told again.
-    pub(super) fn die<N: Net>(
-        &self,
-        net: &mut N,
-        context: &ControlContext<N>,
-        registry: &Registry,
-        process: ProcessId,
-    ) {
+    pub(super) fn die<N: Net>(&self, io: &mut ServiceIo<'_, N>, process: ProcessId) {
         let affected = self.revoked.iter().filter(|(_, group)| group.rank(process).is_some());
-        affected.for_each(|(key, group)| tell(net, (context, registry), *key, group, false));
+        affected.for_each(|(key, group)| tell(io, *key, group, false));
     }
 }
 
 /// Tells the [`neighbours`].
-fn tell<N: Net>(
-    net: &mut N,
-    (context, registry): (&ControlContext<N>, &Registry),
-    key: Key,
-    group: &Group,
-    everywhere: bool,
-) {
-    let to = neighbours(registry, group, everywhere);
-    context.send_all(net, to, &Control::Revoke { key, group: group.clone() });
+fn tell<N: Net>(io: &mut ServiceIo<'_, N>, key: Key, group: &Group, everywhere: bool) {
+    let to = neighbours(io.registry, group, everywhere);
+    io.context.send_all(io.net, to, &Control::Revoke { key, group: group.clone() });
 }
 
 /// The nearest living members on both sides of this process, and `everywhere`: the members at

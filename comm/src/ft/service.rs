@@ -11,10 +11,10 @@ use std::sync::Arc;
 use tagmatch::TagLayout;
 
 use super::agree::{AgreeMessage, Value};
-use super::agreement_table::{AgreementName, Agreements};
+use super::agreement_table::{AgreementName, Agreements, Vote};
 use super::attempts::{Attempts, InvitationAnswer};
 use super::comparison::Comparison;
-use super::control::{Control, Invitation};
+use super::control::{Control, Invitation, JoinMessage};
 use super::control_context::ControlContext;
 use super::departures::Departures;
 use super::doubts::Doubts;
@@ -22,6 +22,7 @@ use super::early::EarlyMessages;
 use super::registry::Registry;
 use super::rest::RestingIds;
 use super::revocations::Revocations;
+use super::service_io::ServiceIo;
 use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::group::Group;
@@ -151,7 +152,7 @@ impl<N: Net> Service<N> {
         for (from, control) in messages {
             self.deliver(net, from, control);
         }
-        self.resting.look(net, &self.context, &self.registry);
+        self.resting.look(&mut ServiceIo::new(net, &self.context, &self.registry));
         self.settle_doubts(net);
         if self.fault().is_some() {
             self.end_all(net);
@@ -276,28 +277,29 @@ impl<N: Net> Service<N> {
         match control {
             Control::Revoke { key, group } => self.revoke(net, key, group),
             Control::Left { key, rounds } => {
-                self.departures.hear(net, &self.context, from, (key, rounds));
+                let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+                self.departures.hear(io, from, key, rounds);
             }
             Control::Letter(letter) => self.mailboxes.hear(from, letter),
             Control::Settings(values) => {
-                let of = (&self.context, &self.registry);
-                self.comparison.hear(net, of, from, &values);
+                let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+                self.comparison.hear(io, from, &values);
             }
             Control::Unequal(difference) if from.0 < net.processes() => {
-                self.comparison.fail(net, (&self.context, &self.registry), difference);
+                let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+                self.comparison.fail(io, difference);
             }
             Control::Unequal(_) => {}
             Control::Agree { key, number, message } => {
                 self.hear_agreement(net, from, (key, number), message);
             }
             Control::Ask { number, asked } => {
-                self.resting.answer(net, &self.context, &self.registry, from, (number, &asked));
+                let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+                self.resting.answer(io, from, number, &asked);
             }
             Control::Answer { number, done } => self.resting.hear(from, number, &done),
             Control::Closing { uses } => self.resting.hear_closing(from, &uses),
-            Control::Join { key, invitation, message } => {
-                self.hear_invitation(net, from, key, invitation, message);
-            }
+            Control::Join(join) => self.hear_invitation(net, from, join),
             Control::Doubt(doubt) if self.counted_out.is_none() => self.doubts.hear(from, doubt),
             Control::Doubt(_) => {}
         }
@@ -330,9 +332,10 @@ impl<N: Net> Service<N> {
     /// Notes that a process is down.
     fn learn(&mut self, net: &mut N, process: ProcessId) {
         if self.registry.learn(process) {
-            self.agreements.die(net, &self.context, process);
-            self.revocations.die(net, &self.context, &self.registry, process);
-            self.comparison.die(net, (&self.context, &self.registry));
+            let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+            self.agreements.die(io, process);
+            self.revocations.die(io, process);
+            self.comparison.die(io);
         }
     }
 
@@ -348,7 +351,7 @@ impl<N: Net> Service<N> {
         for life in self.registry.lives().filter(|life| life.is_given_up()) {
             self.agreements.drop_below(life.key, u32::MAX);
         }
-        self.revocations.add(net, (&self.context, &self.registry), key, group);
+        self.revocations.add(&mut ServiceIo::new(net, &self.context, &self.registry), key, group);
     }
 
     /// This process takes part in an allocation.
@@ -372,19 +375,11 @@ impl<N: Net> Service<N> {
     }
 
     /// Begins this process's part of an agreement.
-    pub(crate) fn vote(
-        &mut self,
-        net: &mut N,
-        life: &Arc<Life>,
-        number: u32,
-        low: u32,
-        flags: u64,
-    ) {
-        let name = (life.key, number);
-        let of = (&self.context, &self.registry);
-        self.agreements.ensure(net, of, name, &life.group, None);
+    pub(crate) fn vote(&mut self, net: &mut N, life: &Arc<Life>, vote: Vote) {
+        let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+        self.agreements.ensure(io, (life.key, vote.number), &life.group, None);
         self.doubts.ask_about_left();
-        self.agreements.vote(net, &self.context, name, (flags, low), &life.acknowledged());
+        self.agreements.vote(io, life.key, vote, &life.acknowledged());
     }
 
     /// How many agreements are kept.
@@ -420,8 +415,8 @@ impl<N: Net> Service<N> {
             if is_over || life.group.rank(from).is_none() {
                 return;
             }
-            let of = (&self.context, &self.registry);
-            self.agreements.ensure(net, of, name, &life.group, None);
+            let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+            self.agreements.ensure(io, name, &life.group, None);
         }
         if self.receive(net, from, name, &message).is_err() {
             let (key, number) = name;
@@ -459,7 +454,8 @@ impl<N: Net> Service<N> {
         for process in foreign {
             self.learn(net, process);
         }
-        self.agreements.receive(net, &self.context, name, from, message);
+        let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+        self.agreements.receive(io, name, from, message);
         Ok(())
     }
 
@@ -468,8 +464,8 @@ impl<N: Net> Service<N> {
     pub(crate) fn join(&mut self, net: &mut N, life: &Arc<Life>, invitation: Invitation) {
         let attempt = invitation.attempt(life.own);
         self.attempts.end(attempt, Some(life.key));
-        let of = (&self.context, &self.registry);
-        self.agreements.ensure(net, of, (life.key, 0), &life.group, Some(invitation));
+        let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+        self.agreements.ensure(io, (life.key, 0), &life.group, Some(invitation));
         self.deliver_invitations(net, attempt);
     }
 
@@ -481,38 +477,29 @@ impl<N: Net> Service<N> {
 
     fn deliver_invitations(&mut self, net: &mut N, attempt: Key) {
         self.deliver_early(net, |control| {
-            matches!(control, Control::Join { invitation, .. } if invitation.attempts.contains(&attempt))
+            matches!(control, Control::Join(join) if join.invitation.attempts.contains(&attempt))
         });
     }
 
-    fn hear_invitation(
-        &mut self,
-        net: &mut N,
-        from: ProcessId,
-        key: Key,
-        invitation: Invitation,
-        message: AgreeMessage,
-    ) {
-        let members = Arc::clone(&invitation.members);
-        let name = (key, 0);
+    fn hear_invitation(&mut self, net: &mut N, from: ProcessId, join: JoinMessage) {
+        let members = Arc::clone(&join.invitation.members);
+        let name = (join.key, 0);
         let own = members.rank(self.registry.own);
         let (Some(own), Some(_)) = (own, members.rank(from)) else { return };
         if !self.agreements.contains(name) {
-            match self.attempts.answer(invitation.attempt(own), key) {
-                InvitationAnswer::Later => {
-                    return self.early.keep(from, Control::Join { key, invitation, message });
-                }
+            match self.attempts.answer(join.invitation.attempt(own), join.key) {
+                InvitationAnswer::Later => return self.early.keep(from, Control::Join(join)),
                 InvitationAnswer::Ignore => return,
                 InvitationAnswer::Refuse => {
-                    let of = (&self.context, &self.registry);
-                    self.agreements.ensure(net, of, name, &members, Some(invitation.clone()));
-                    members.processes().iter().for_each(|process| net.watch(*process));
-                    self.agreements.vote(net, &self.context, name, (0, 0), &[]);
+                    let io = &mut ServiceIo::new(net, &self.context, &self.registry);
+                    self.agreements.ensure(io, name, &members, Some(join.invitation.clone()));
+                    members.processes().iter().for_each(|process| io.net.watch(*process));
+                    self.agreements.vote(io, join.key, Vote { number: 0, low: 0, flags: 0 }, &[]);
                 }
             }
         }
-        if self.receive(net, from, name, &message).is_err() {
-            self.unconfirmed.keep(from, Control::Join { key, invitation, message });
+        if self.receive(net, from, name, &join.message).is_err() {
+            self.unconfirmed.keep(from, Control::Join(join));
         }
     }
 }

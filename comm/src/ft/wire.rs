@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::agree::{AgreeKind, AgreeMessage, Value};
-use super::control::{ASK_MAX, Asked, Control, Invitation};
+use super::control::{ASK_MAX, Asked, Control, Invitation, JoinMessage};
 use super::doubts::Doubt;
 use super::ranks::Ranks;
 use crate::group::Group;
@@ -96,7 +96,7 @@ impl Control {
                 put_words(&mut bytes, [*number]);
                 put_message(&mut bytes, message);
             }
-            Control::Join { key, invitation, message } => {
+            Control::Join(JoinMessage { key, invitation, message }) => {
                 let Invitation { attempts, members, split } = invitation;
                 put_head(&mut bytes, named(members, net) + JOIN + code_of(message.kind), *key);
                 attempts.iter().for_each(|attempt| put_key(&mut bytes, *attempt));
@@ -212,7 +212,8 @@ impl Control {
         let size = members.size();
         let fits = message.dead.size() == size;
         let invitation = Invitation { attempts, members, split };
-        (fits && (1..size).contains(&split)).then_some(Control::Join { key, invitation, message })
+        (fits && (1..size).contains(&split))
+            .then(|| Control::Join(JoinMessage { key, invitation, message }))
     }
 }
 

@@ -22,14 +22,42 @@ use crate::net::Net;
 /// of the same communicator.
 pub(super) const ATTEMPT: u64 = u64::MAX - 1;
 
+/// How the leader of a group reaches the leader of the other group, in [`Comm::create_inter`].
+pub struct RemoteLeader<'a, N: Net> {
+    /// A communicator of both leaders.
+    pub peer: &'a Comm<N>,
+    /// The rank of the other leader in it.
+    pub rank: u32,
+    /// Tells attempts apart that are under way at the same time between the same leaders.
+    pub tag: u32,
+}
+
+impl<N: Net> RemoteLeader<'_, N> {
+    /// The messages of the link are separate from all others of the communicator.
+    fn link(&self) -> Result<(LeaderLink, bool), Error> {
+        let RemoteLeader { peer, rank: to, tag } = *self;
+        let Settings { ids, tags, .. } = peer.driver().settings;
+        let size = peer.size();
+        // A bit of its own keeps these tags apart from the numbers of shrinks.
+        let apart = 1 << (tags.tag_bits() - 2);
+        if to >= size {
+            return Err(Error::Rank { rank: to, size });
+        }
+        if tag >= apart {
+            return Err(Error::Tag { tag, max: apart - 1 });
+        }
+        let context = ids.collective(ids.sub(peer.id(), Sub::Merging));
+        let channel = Channel { context, ..peer.outside(tag | apart) };
+        Ok((LeaderLink::Peer { channel, to }, peer.rank() < to))
+    }
+}
+
 impl<N: Net> Comm<N> {
     /// Creates an intercommunicator of this communicator's group and another group. Collective over
     /// both groups, whose members all pass the same uniformity.
     ///
-    /// `leader` is the rank of this group's leader, the same at all members. Only the leader's
-    /// other arguments count: `peer` is a communicator of both leaders, `remote_leader` is the rank
-    /// of the other leader in it, and `tag` tells attempts apart that are under way at the same
-    /// time between the same leaders.
+    /// `leader` is the rank of this group's leader, the same at all members. `remote` says how the
+    /// leader reaches the other one. What other members pass doesn't count.
     ///
     /// # Errors
     /// A group has no context id left, or a process is down. An argument of the leader is invalid,
@@ -43,13 +71,11 @@ impl<N: Net> Comm<N> {
         &self,
         uniformity: Uniformity,
         leader: u32,
-        peer: Option<&Comm<N>>,
-        remote_leader: u32,
-        tag: u32,
+        remote: Option<RemoteLeader<'_, N>>,
     ) -> Collective<'_, N, InterComm<N>> {
-        let link = peer.ok_or(Error::NoPeer).and_then(|peer| peer.link(remote_leader, tag));
+        let peer = remote.as_ref().map(|remote| remote.peer.clone());
+        let link = remote.ok_or(Error::NoPeer).and_then(|remote| remote.link());
         let begun = AttemptStart { uniformity, leader, link, accepts: None };
-        let peer = peer.cloned();
         Collective::begun_by(move || self.begin_inter(begun).keeping(peer))
     }
 
@@ -64,26 +90,6 @@ impl<N: Net> Comm<N> {
             Ok(_) => begun.start(self, self.channel(), |_, made| Ok(made)),
             Err(error) => self.ended(Err(error)),
         }
-    }
-
-    /// The link to another leader in this communicator. Its messages are separate from all others
-    /// of the communicator.
-    fn link(&self, to: u32, tag: u32) -> Result<(LeaderLink, bool), Error> {
-        let Settings { ids, tags, .. } = self.driver().settings;
-        let rank = to;
-        let size = self.size();
-        let own = self.rank();
-        // A bit of its own keeps these tags apart from the numbers of shrinks.
-        let apart = 1 << (tags.tag_bits() - 2);
-        if to >= size {
-            return Err(Error::Rank { rank, size });
-        }
-        if tag >= apart {
-            return Err(Error::Tag { tag, max: apart - 1 });
-        }
-        let context = ids.collective(ids.sub(self.id(), Sub::Merging));
-        let channel = Channel { context, ..self.outside(tag | apart) };
-        Ok((LeaderLink::Peer { channel, to }, own < to))
     }
 }
 

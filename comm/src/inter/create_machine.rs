@@ -31,7 +31,7 @@ use tagmatch::Buffer;
 use super::accepting::Accepting;
 use super::allocate::AgreedAllocation;
 use super::description::{self, GroupDescription, HEAD};
-use super::intercomm::InterParts;
+use super::intercomm::{InterOrigin, InterParts};
 use super::leader_link::{LeaderLink, LeaderSwap};
 use super::uniformity::Uniformity;
 use crate::alloc::OwnedId;
@@ -228,9 +228,12 @@ impl Creating {
         id.trace(attempt.epoch, &members);
         let both = [(self.plan.life.key, id.id()), (attempt, remote)];
         let [first, second] = if is_first { [both[1], both[0]] } else { both };
-        let parts = [first.0.epoch, second.0.epoch, second.1.bits().into()];
+        let name = [first.0.epoch, second.0.epoch, second.1.bits().into()];
         let remote = RemoteGroup { id: remote, group: members };
-        let made = InterParts::new(io, id, channel, remote, !is_first, &parts, None);
+        let is_second = !is_first;
+        let origin =
+            InterOrigin { id, local: channel, remote, is_first: is_second, name, whole: None };
+        let made = origin.make(io);
         let split = if is_first { made.remote.group.size() } else { channel.size() };
         let members = Arc::clone(&made.life.group);
         self.invitation = Some(Invitation { attempts: [first.0, second.0], members, split });

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::alloc::OwnedId;
-use crate::comm::{Comm, CommInfo, ErrorHandler};
+use crate::comm::{Comm, CommInfo, CommOrigin, ErrorHandler};
 use crate::context_id::ContextId;
 use crate::driver::{Channel, MachineIo};
 use crate::error::Error;
@@ -26,19 +26,24 @@ pub(crate) struct InterParts {
     pub(super) life: Arc<Life>,
 }
 
-impl InterParts {
-    /// `id` and `local` are the id and the channel of the local group. `is_first`: the local group
-    /// comes first in the order of both groups. No other intercommunicator has the same `origin`.
-    /// `whole` is the group that all processes of both groups are in, if it is larger.
-    pub(super) fn new<N: Net>(
-        io: &mut MachineIo<'_, N>,
-        id: OwnedId,
-        local: &Channel,
-        remote: RemoteGroup,
-        is_first: bool,
-        origin: &[u64],
-        whole: Option<&Group>,
-    ) -> Self {
+/// What the parts are made of.
+pub(super) struct InterOrigin<'a> {
+    /// The id of the local group.
+    pub(super) id: OwnedId,
+    /// The channel of the local group.
+    pub(super) local: &'a Channel,
+    pub(super) remote: RemoteGroup,
+    /// Whether the local group comes first in the order of both groups.
+    pub(super) is_first: bool,
+    /// Values that no other intercommunicator has.
+    pub(super) name: [u64; 3],
+    /// The group that all processes of both groups are in, if it is larger.
+    pub(super) whole: Option<&'a Group>,
+}
+
+impl InterOrigin<'_> {
+    pub(super) fn make<N: Net>(self, io: &mut MachineIo<'_, N>) -> InterParts {
+        let InterOrigin { id, local, remote, is_first, name, whole } = self;
         let own = &local.group;
         let others = &remote.group;
         let [first, second] = if is_first { [own, others] } else { [others, own] };
@@ -46,7 +51,7 @@ impl InterParts {
         let both = Arc::new(first.union(second));
         let (ranks, before) = if is_first { (split..both.size(), 0) } else { (0..split, split) };
         let context = if is_first { id.id() } else { remote.id };
-        let epoch = epoch(origin, &both, whole.unwrap_or(&both));
+        let epoch = epoch(&name, &both, whole.unwrap_or(&both));
         let life = Life::new(context, epoch, &both, before + local.own);
         let ranks = RemoteRanks { ranks, context: remote.id };
         let life = Arc::new(life.between(id.id(), ranks));
@@ -79,7 +84,8 @@ impl<N: Net> InterComm<N> {
         let bound = parent.inner.bound.tables.unpatched();
         let owned = Some(Arc::new(id));
         let both = Some(Arc::clone(&remote));
-        let comm = Comm::new(parent.driver(), info, life, owned, bound, both);
+        let origin = CommOrigin { info, life, owned, bound, remote: both };
+        let comm = Comm::new(parent.driver(), origin);
         InterComm { comm, remote, handler: Arc::default() }
     }
 

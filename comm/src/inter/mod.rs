@@ -131,5 +131,6 @@ mod uniformity;
 pub use agree::InterAgreed;
 pub use coll::InterRoot;
 pub use connect::{OpenPort, PortName};
+pub use create::RemoteLeader;
 pub use intercomm::InterComm;
 pub use uniformity::Uniformity;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
-use super::intercomm::{InterComm, InterParts};
+use super::intercomm::{InterComm, InterOrigin, InterParts};
 use crate::alloc::{Allocator, OwnedId, Role};
 use crate::comm::{CollRequest, Collective};
 use crate::creation::number;
@@ -204,12 +204,12 @@ impl InterShrinkMachine {
         id: OwnedId,
         both: [ContextId; 2],
     ) -> InterParts {
-        let parts = [self.both.key.epoch, both[0].bits().into(), both[1].bits().into()];
+        let name = [self.both.key.epoch, both[0].bits().into(), both[1].bits().into()];
         let is_first = self.is_first();
         let remote = both[usize::from(is_first)];
         let remote = RemoteGroup { id: remote, group: Arc::clone(&self.others) };
         let whole = Some(&*self.both.group);
-        InterParts::new(io, id, &self.channel, remote, is_first, &parts, whole)
+        InterOrigin { id, local: &self.channel, remote, is_first, name, whole }.make(io)
     }
 }
 

@@ -23,7 +23,7 @@ use tagmatch::Buffer;
 use super::allocate::AgreedAllocation;
 use super::attributes::handler_in;
 use super::description::{self, HEAD};
-use super::intercomm::{InterComm, InterParts};
+use super::intercomm::{InterComm, InterOrigin, InterParts};
 use super::leader_link::swap;
 use crate::alloc::{Allocation, OwnedId, Role};
 use crate::comm::{CollRequest, Collective};
@@ -286,10 +286,12 @@ impl SplittingInter {
         let rank = group.rank(process).ok_or(Error::Group)?;
         let channel = Channel { group, own: rank, ..self.channel.clone() };
         let [first, second] = if self.is_first { [own.id(), id] } else { [id, own.id()] };
-        let origin = [self.creation, first.bits().into(), second.bits().into()];
+        let name = [self.creation, first.bits().into(), second.bits().into()];
         let remote = RemoteGroup { id, group: others };
         let whole = Some(&*self.both.group);
-        Ok(Some(InterParts::new(io, own, &channel, remote, self.is_first, &origin, whole)))
+        let is_first = self.is_first;
+        let origin = InterOrigin { id: own, local: &channel, remote, is_first, name, whole };
+        Ok(Some(origin.make(io)))
     }
 }
 

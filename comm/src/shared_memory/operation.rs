@@ -364,7 +364,7 @@ impl SharedOperation {
             Coll::Reduce | Coll::Allreduce if self.combines_slice() => {
                 let piece = self.piece(0, all);
                 let slice = self.slice(&piece, self.own);
-                self.combine(segment, stamp, slice.start - piece.start, slice, scratch);
+                self.combine(segment, slice.start - piece.start, slice, scratch);
             }
             Coll::Reduce if self.own != self.root => {}
             Coll::Reduce | Coll::Allreduce if self.shares_slices() => {
@@ -375,7 +375,7 @@ impl SharedOperation {
                 }
             }
             Coll::Reduce | Coll::Allreduce => {
-                self.combine(segment, stamp, 0, self.piece(0, all), scratch);
+                self.combine(segment, 0, self.piece(0, all), scratch);
             }
             Coll::Allgather => {
                 for member in self.others() {
@@ -406,12 +406,12 @@ impl SharedOperation {
     fn combine(
         &mut self,
         segment: &Segment,
-        stamp: Stamp,
         offset: usize,
         place: Range<usize>,
         scratch: &mut Vec<u8>,
     ) {
         let Some(op) = &self.op else { return };
+        let stamp = self.stamp();
         let is_long = self.shape.is_long;
         let most = (BLOCK_BYTES / op.width()).max(1) * op.width();
         let most = most.min(place.len());

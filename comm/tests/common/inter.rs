@@ -4,7 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use tagmatch_comm::{CollRequest, Comm, Config, Error, ErrorClass, InterComm, Runtime, Uniformity};
+use tagmatch_comm::{
+    CollRequest, Comm, Config, Error, ErrorClass, InterComm, RemoteLeader, Runtime, Uniformity,
+};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
 use super::{Busy, Deaths, Sims, turn};
@@ -34,8 +36,9 @@ impl Member {
         let world = self.runtime.world();
         let (leader, remote) =
             if self.is_first { (self.sizes[0] - 1, self.sizes[0]) } else { (0, self.sizes[0] - 1) };
-        let peer = (self.part.rank() == leader).then_some(&world);
-        self.part.create_inter(uniformity, leader, peer, remote, 3).start()
+        let remote = RemoteLeader { peer: &world, rank: remote, tag: 3 };
+        let remote = (self.part.rank() == leader).then_some(remote);
+        self.part.create_inter(uniformity, leader, remote).start()
     }
 }
 

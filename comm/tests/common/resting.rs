@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::{
-    Comm, Config, Error, ErrorClass, InterComm, Runtime, Source, TagChoice, Uniformity,
+    Comm, Config, Error, ErrorClass, InterComm, RemoteLeader, Runtime, Source, TagChoice,
+    Uniformity,
 };
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
@@ -271,8 +272,9 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
                         drop(inter.send(to, 1, vec![name]));
                     }
                 };
-                let peer = (part.rank() == 0).then_some(&world);
-                let inter = part.create_inter(Uniformity::None, 0, peer, remote, 3).await.unwrap();
+                let leader = RemoteLeader { peer: &world, rank: remote, tag: 3 };
+                let leader = (part.rank() == 0).then_some(leader);
+                let inter = part.create_inter(Uniformity::None, 0, leader).await.unwrap();
                 to_all(&inter, name);
                 any_of(&inter, name).await;
                 match kind {

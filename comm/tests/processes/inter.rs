@@ -3,8 +3,8 @@
 use tagmatch::Local;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{CollRequest, Comm, ErrorClass, InterComm, InterRoot, Runtime, Source};
-use tagmatch_comm::{TagChoice, Uniformity};
+use tagmatch_comm::{CollRequest, Comm, ErrorClass, InterComm, InterRoot, RemoteLeader, Runtime};
+use tagmatch_comm::{Source, TagChoice, Uniformity};
 
 use crate::common::inter_coll::{Case, View, cases};
 use crate::job::{Job, join, say};
@@ -27,7 +27,8 @@ fn create(
     part: &Comm<WorkerNet<Local>>,
     uniformity: Uniformity,
 ) -> CollRequest<WorkerNet<Local>, InterComm<WorkerNet<Local>>> {
-    part.create_inter(uniformity, 0, Some(world), 1 - world.rank() % 2, 1).start()
+    let remote = RemoteLeader { peer: world, rank: 1 - world.rank() % 2, tag: 1 };
+    part.create_inter(uniformity, 0, Some(remote)).start()
 }
 
 fn everything(runtime: &Process) {

@@ -134,7 +134,7 @@ fn handlers_are_called_once_per_error_and_are_inherited() {
             let elsewhere = Group::new([ProcessId(9)]);
             assert!(comm.create(&elsewhere).wait().is_err());
             assert!(comm.create_group(&elsewhere, 1).wait().is_err());
-            let no_leader = comm.create_inter(Uniformity::None, 9, None, 0, 0);
+            let no_leader = comm.create_inter(Uniformity::None, 9, None);
             assert_eq!(said().len(), 2);
             assert!(no_leader.wait().is_err());
             assert_eq!(said(), [(id, ErrorClass::Argument)]);

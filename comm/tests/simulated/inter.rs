@@ -10,7 +10,7 @@ use tagmatch::{Tag, TagLayout};
 use tagmatch_comm::forward_net;
 use tagmatch_comm::net::{Directory, Net, NetError, ProcessId, ProcessName};
 use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
-use tagmatch_comm::{Source, TagChoice, Uniformity};
+use tagmatch_comm::{RemoteLeader, Source, TagChoice, Uniformity};
 use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
 use crate::common;
@@ -42,8 +42,9 @@ fn groups_with_a_process_in_common_make_no_intercommunicator() {
                     }
                     let group = world.group().include(&ranks).unwrap();
                     let part = world.create_group(&group, remote).await.unwrap();
-                    let peer = (rank != 1).then_some(&world);
-                    let made = part.create_inter(Uniformity::None, 0, peer, remote, 3).start();
+                    let remote = RemoteLeader { peer: &world, rank: remote, tag: 3 };
+                    let remote = (rank != 1).then_some(remote);
+                    let made = part.create_inter(Uniformity::None, 0, remote).start();
                     attempts.push((part, made));
                 }
                 let mut results = Vec::new();
@@ -121,8 +122,9 @@ fn a_leader_that_describes_a_foreign_group_or_side_gets_no_intercommunicator() {
                 };
                 let group = world.group().include(ranks).unwrap();
                 let part = world.create_group(&group, 7).await.unwrap();
-                let peer = (rank != 1).then_some(&world);
-                Some(part.create_inter(Uniformity::None, 0, peer, remote, 3).await.map(drop))
+                let remote = RemoteLeader { peer: &world, rank: remote, tag: 3 };
+                let remote = (rank != 1).then_some(remote);
+                Some(part.create_inter(Uniformity::None, 0, remote).await.map(drop))
             }
         };
         let ran = sim.run((0..4).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));

@@ -24,7 +24,7 @@ fn join(members: Group) -> Control {
     let attempts = [KEY, Key { context: 1, ..KEY }];
     let members = Arc::new(members);
     let invitation = Invitation { attempts, members, split: 69 };
-    Control::Join { key: KEY, invitation, message: message() }
+    Control::Join(JoinMessage { key: KEY, invitation, message: message() })
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn members_of_two_jobs_are_numbered_by_the_receiver() {
     let bytes = join(Group::new(members)).to_bytes(&sender);
     assert!(bytes.len() as u64 <= length_max(2));
     let heard = Control::parse(&bytes, ours, &mut receiver);
-    let Some(Control::Join { invitation, .. }) = heard else { panic!("{heard:?}") };
+    let Some(Control::Join(JoinMessage { invitation, .. })) = heard else { panic!("{heard:?}") };
     assert_eq!(invitation.members.rank(ProcessId(1)), Some(69));
     assert_eq!(invitation.members.rank(ours), Some(1));
 }
