@@ -1,4 +1,4 @@
-//! The command line: options with their units and bounds, and errors that say what would be right.
+//! The command line: options with their units and bounds, and errors that say what is expected.
 
 mod collective;
 mod common;
@@ -116,7 +116,7 @@ impl Cli {
             return Ok(());
         }
         let right =
-            "variables for the processes that it starts, such as TAGMATCH_VERBS_GID_INDEX=3,";
+            "variables for the processes that it starts, such as TAGMATCH_VERBS_GID_INDEX=3";
         Err(Failure::usage("--verbs: this command has no worker of its own", right))
     }
 
@@ -274,8 +274,8 @@ mod tests {
         }
         assert_eq!(
             read("bw --sizes 4X").unwrap_err(),
-            "tagperf: invalid value '4X' for '--sizes <SIZES>': `4X` is no size; a size such as 8, \
-             4K, 1M (at most 1G) would be right; see tagperf --help"
+            "tagperf: invalid value '4X' for '--sizes <SIZES>': invalid size `4X`: expected a number \
+             such as 8, 4K or 1M, at most 1G (K, M and G are binary); see tagperf --help"
         );
         assert_eq!(
             read("rate --completions polls").unwrap_err(),

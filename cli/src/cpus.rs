@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::spec::{Pin, PinChoice};
 
 /// The CPUs that this process may run on.
-pub(crate) fn cpus() -> Vec<u32> {
+pub fn cpus() -> Vec<u32> {
     // The call fails on a machine with more processors than its set holds.
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_cpu_that_is_not_open_is_refused() {
         assert!(!cpus().is_empty());
-        assert!(pin(999_999).unwrap_err().to_string().contains("would be right"));
+        assert!(pin(999_999).unwrap_err().to_string().contains("; use "));
     }
 
     #[test]

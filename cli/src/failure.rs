@@ -48,9 +48,9 @@ impl Failure {
         ExitCode::from(status)
     }
 
-    /// Bad usage: what is wrong, and what would be right.
-    pub(crate) fn usage(wrong: impl Display, right: impl Display) -> Self {
-        Self::Usage(format!("{wrong}; {right} would be right"))
+    /// Bad usage: what is wrong, and what to use instead.
+    pub(crate) fn usage(wrong: impl Display, instead: impl Display) -> Self {
+        Self::Usage(format!("{wrong}; use {instead}"))
     }
 
     /// The system refused `what`.

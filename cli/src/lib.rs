@@ -37,6 +37,13 @@ use {
     std::process::ExitCode,
 };
 
+/// Internal, no promises: what the programs of `benches/peers` share with the command.
+#[doc(hidden)]
+pub mod shared {
+    pub use crate::cpus::cpus as allowed_cpus;
+    pub use crate::measure::{Call, Operation, World};
+}
+
 /// Runs the command line of this process.
 #[must_use]
 pub fn run() -> ExitCode {

@@ -43,7 +43,8 @@ mod threads;
 mod traffic;
 
 pub(crate) use all_tests::command as all_tests;
-pub(crate) use collective::{Operation, command as collective, shrink};
+pub use collective::{Call, Operation, World};
+pub(crate) use collective::{command as collective, shrink};
 pub(crate) use peer::command as peer;
 pub(crate) use serve::command as serve;
 

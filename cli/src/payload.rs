@@ -23,9 +23,7 @@ pub(crate) enum Direction {
 
 /// The first wrong byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "message {iteration} of {size} bytes: byte {at} is {found:#04x}, {wanted:#04x} would be right"
-)]
+#[error("message {iteration} of {size} bytes: byte {at} is {found:#04x}, expected {wanted:#04x}")]
 pub(crate) struct Corrupt {
     iteration: u64,
     size: usize,

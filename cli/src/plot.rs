@@ -30,7 +30,7 @@ mod tests {
     fn only_svg_is_written() {
         for wrong in ["x.png", "x", "-", ".svg"] {
             let failure = create(Path::new(wrong)).map(drop).unwrap_err();
-            assert!(failure.to_string().contains(".svg would be right"), "{failure}");
+            assert!(failure.to_string().contains("ends in .svg"), "{failure}");
         }
     }
 }

@@ -63,7 +63,7 @@ impl Report {
             && options.histogram
             && common.json.is_none()
         {
-            let right = "--json FILE with them, or --json-stream,";
+            let right = "--json FILE with them, or --json-stream";
             return Err(Failure::usage(format!("{form} has no place for --histogram"), right));
         }
         let outputs = [("--json", common.json.as_ref()), ("--plot", options.plot.as_ref())];

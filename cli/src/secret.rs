@@ -28,8 +28,8 @@ const PROTOCOL: &[u8] = b"tagperf control 1";
 const REFUSAL_BYTES_MAX: usize = 1024;
 
 /// The error where a device needs the secret and there is none.
-pub(crate) const MISSING: &str = "there is no secret; TAGMATCH_SECRET_FILE with the name of a file of mode 0600, or \
-                                  TAGMATCH_SECRET, the same at both ends, would be right";
+pub(crate) const MISSING: &str = "there is no secret; set TAGMATCH_SECRET_FILE to the name of a file of mode 0600, or \
+                                  TAGMATCH_SECRET, to the same secret at both ends";
 
 /// The secret of this process, once it is known.
 static KNOWN: OnceLock<Option<Secret>> = OnceLock::new();
@@ -96,13 +96,11 @@ pub(crate) fn for_child() -> Option<(&'static str, String)> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unproved {
     #[error(
-        "the client doesn't prove that it knows the secret: {SECRET} or {SECRET_FILE}, with the value \
-             that is used here, would be right there"
+        "the client doesn't prove that it knows the secret; set {SECRET} or {SECRET_FILE} there to the \
+             value that is used here"
     )]
     ClientWithout,
-    #[error(
-        "the client knows another secret; the same {SECRET} or {SECRET_FILE} at both ends would be right"
-    )]
+    #[error("the client knows another secret; set the same {SECRET} or {SECRET_FILE} at both ends")]
     AnotherSecret,
     #[error("the other end doesn't prove that it knows the secret")]
     Garbage,

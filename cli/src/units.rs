@@ -1,12 +1,13 @@
 //! Sizes, counts and durations, as people type and read them.
 //!
-//! Sizes are binary: `4K` is 4096 bytes. An error says what was found and what would be right.
+//! Sizes are binary: `4K` is 4096 bytes. An error names the value and what is expected.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tagmatch_results::show::invalid;
 
 /// The largest message.
 pub(crate) const SIZE_MAX: u64 = 1 << 30;
@@ -25,15 +26,13 @@ impl FromStr for Sizes {
             let from = size(from)?;
             let to = size(to)?;
             if from > to {
-                return Err(format!(
-                    "the range `{text}` runs backwards; `{to}..{from}` would be right"
-                ));
+                return Err(invalid("range", text, format_args!("{to}..{from}")));
             }
             return Ok(Self::powers(from, to));
         }
         let sizes = text.split(',').map(size).collect::<Result<Vec<_>, _>>()?;
         if sizes.len() > SIZES_MAX {
-            return Err(format!("{} sizes; at most {SIZES_MAX} would be right", sizes.len()));
+            return Err(format!("{} sizes: expected at most {SIZES_MAX}", sizes.len()));
         }
         Ok(Self(sizes))
     }
@@ -74,15 +73,11 @@ pub(crate) fn decimal(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 /// One size: `8`, `4K`, `1M`, `1G`, or with `KiB` and so on.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     let units = [("k", 10), ("kib", 10), ("m", 20), ("mib", 20), ("g", 30), ("gib", 30)];
-    let why = match binary(text, &[&[("", 0), ("b", 0)], &units[..]].concat()) {
-        Some(size) if size <= SIZE_MAX => return Ok(size),
-        Some(_) => " that fits",
-        None if ["kb", "mb", "gb"].iter().any(|unit| text.to_ascii_lowercase().ends_with(unit)) => {
-            " (K, M and G are binary)"
-        }
-        None => "",
-    };
-    Err(format!("`{text}` is no size{why}; a size such as 8, 4K, 1M (at most 1G) would be right"))
+    let size = binary(text, &[&[("", 0), ("b", 0)], &units[..]].concat());
+    size.filter(|&size| size <= SIZE_MAX).ok_or_else(|| {
+        let expected = "a number such as 8, 4K or 1M, at most 1G (K, M and G are binary)";
+        invalid("size", text, expected)
+    })
 }
 
 /// Reads a count within `bounds`: `64`, `4K`, `1M`, binary like sizes.
@@ -94,10 +89,8 @@ pub(crate) fn count(
         count.filter(|count| bounds.contains(count)).ok_or_else(|| {
             let from = bounds.start();
             let to = bounds.end();
-            format!(
-                "`{text}` is no number from {from} to {to}; one such as 64, 4K or 1M (K, M and G \
-                 are binary) would be right"
-            )
+            let such_as = "such as 64, 4K or 1M (K, M and G are binary)";
+            invalid("number", text, format_args!("one from {from} to {to}, {such_as}"))
         })
     }
 }
@@ -108,9 +101,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = [("us", 1e-6), ("ms", 1e-3), ("", 1.0), ("s", 1.0)];
     let seconds = decimal(text, &[&seconds[..], &minutes].concat());
     let seconds = seconds.filter(|seconds| (0.001..=3600.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
-        format!("`{text}` is no duration; one such as 500ms, 1s or 2m (1ms to 1h) would be right")
-    })
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| invalid("duration", text, "one such as 500ms, 1s or 2m, from 1ms to 1h"))
 }
 
 /// A duration for a sentence: `1 s`, `500 ms`.
@@ -171,11 +164,11 @@ mod tests {
             "\u{664}",
         ] {
             let error = wrong.parse::<Sizes>().unwrap_err();
-            assert!(error.contains("would be right"), "{wrong}: {error}");
+            assert!(error.contains("expected"), "{wrong}: {error}");
         }
         assert_eq!(
             "4X".parse::<Sizes>().unwrap_err(),
-            "`4X` is no size; a size such as 8, 4K, 1M (at most 1G) would be right"
+            "invalid size `4X`: expected a number such as 8, 4K or 1M, at most 1G (K, M and G are binary)"
         );
         assert!(vec!["1"; 65].join(",").parse::<Sizes>().is_err());
     }
@@ -191,7 +184,7 @@ mod tests {
         for wrong in
             ["", "K", "0", "-1", "+1", "1.5K", "4KK", "4KB", "1 K", "1025G", "1e3", "\u{664}"]
         {
-            assert!(most(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(most(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
         assert!(count(0..=8)("9").unwrap_err().contains("from 0 to 8"));
         assert!(most("99999999999999999999G").is_err());

@@ -81,17 +81,17 @@ fn ranks_of_a_job_measure_together_and_one_tells() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         text(&output.stdout).to_owned()
     };
-    let said = measured();
-    assert_eq!(said.matches("# ranks       3,").count(), 1, "{said}");
-    let rows: Vec<_> = said.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(rows.len(), 3, "{said}");
-    assert!(rows[0].trim_start().starts_with("size        avg        min        max"), "{said}");
-    assert!(rows[1].trim_start().starts_with("8 B") && rows[1].ends_with("20"), "{said}");
-    assert_eq!(said.matches("\n# matched     ").count(), 1, "{said}");
+    let stdout = measured();
+    assert_eq!(stdout.matches("# ranks       3,").count(), 1, "{stdout}");
+    let rows: Vec<_> = stdout.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(rows.len(), 3, "{stdout}");
+    assert!(rows[0].trim_start().starts_with("size        avg        min        max"), "{stdout}");
+    assert!(rows[1].trim_start().starts_with("8 B") && rows[1].ends_with("20"), "{stdout}");
+    assert_eq!(stdout.matches("\n# matched     ").count(), 1, "{stdout}");
     // A message about the making of the shared memory may be counted.
     let is_told =
-        |said: &str| said.contains("0 receives") && said.contains("--by-messages measures");
-    assert!(is_told(&said) || (0..20).any(|_| is_told(&measured())), "{said}");
+        |stdout: &str| stdout.contains("0 receives") && stdout.contains("--by-messages measures");
+    assert!(is_told(&stdout) || (0..20).any(|_| is_told(&measured())), "{stdout}");
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn rank_after_rank_dies_and_the_others_go_on() {
         }
     }
     let kept = tagperf(&format!("run -n 3 --keep-going -- {TAGPERF} shrink"));
-    let said = text(&kept.stdout);
-    assert!(said.contains("\n    3  ") && said.contains("\n    2  "), "{said}");
+    let stdout = text(&kept.stdout);
+    assert!(stdout.contains("\n    3  ") && stdout.contains("\n    2  "), "{stdout}");
     let deaths = text(&kept.stderr).lines().filter(|line| line.ends_with("killed by signal 9"));
     assert_eq!(deaths.count(), 2, "{}", text(&kept.stderr));
 }
@@ -235,13 +235,13 @@ fn what_cannot_be_is_refused() {
         ("barrier --sizes 8", "--sizes"),
         ("allreduce --sizes 8,12", "multiples of 8"),
         ("shrink --iters 5", "--iters"),
-        ("shrink --plot x.svg", "--csv would be right"),
-        ("shrink --histogram", "--csv would be right"),
+        ("shrink --plot x.svg", "use --json or --csv"),
+        ("shrink --histogram", "use --json or --csv"),
         ("bcast --csv --json -", "--json and --csv"),
         ("dup --device verbs:none", "verbs:none"),
     ] {
-        let said = refused(args);
-        assert!(said.contains(why), "{args}: {said}");
+        let message = refused(args);
+        assert!(message.contains(why), "{args}: {message}");
     }
     let alltoall = tagperf("alltoall -n 3 --sizes 1G");
     assert_eq!(alltoall.status.code(), Some(2));

@@ -90,8 +90,8 @@ fn a_comparison_is_not_written_over_what_it_compares() {
     let new = scratch.file("new", &run);
     assert!(refused(&format!("compare {old} {new} --json {old}")).contains("is OLD itself"));
     let other_name = scratch.path("./new");
-    let said = refused(&format!("compare {old} {new} --json {other_name}"));
-    assert!(said.contains("is NEW itself"), "{said}");
+    let message = refused(&format!("compare {old} {new} --json {other_name}"));
+    assert!(message.contains("is NEW itself"), "{message}");
     assert_eq!(std::fs::read_to_string(&old).unwrap(), run);
 }
 
@@ -101,9 +101,9 @@ fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
     let old = scratch.file("old", of(&[1000]));
     for (ns, blocks) in [("1e300", "1"), ("1e-300", "1"), ("1000", "1e300"), ("1000", "5e-324")] {
         let new = scratch.file("new", run(&[row(1, ns, blocks)]));
-        let said = refused(&format!("compare {old} {new}"));
-        assert!(said.contains("is no figure of lat 1 B; one from 1e-6 to 1e15"), "{said}");
-        assert!(refused(&format!("compare {new} {old}")).contains("is no figure of lat 1 B"));
+        let error_text = refused(&format!("compare {old} {new}"));
+        assert!(error_text.contains("invalid figure of lat 1 B `"), "{error_text}");
+        assert!(refused(&format!("compare {new} {old}")).contains("invalid figure of lat 1 B"));
     }
     // The largest file that is refused, and more parameters than a result may have.
     let parameters = (0..1000).fold(String::new(), |mut all, n| {
@@ -118,10 +118,10 @@ fn absurd_figures_are_refused_and_large_changes_stay_narrow() {
     let new = scratch.file("new", many("1e15"));
     let output = tagperf(&format!("compare {old} {new}"));
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout);
-    assert!(said.contains("SLOWER") && said.contains("+1e23 %"), "{said}");
-    let widest = said.lines().map(|line| line.chars().count()).max();
-    assert!(widest < Some(220), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("SLOWER") && stdout.contains("+1e23 %"), "{stdout}");
+    let widest = stdout.lines().map(|line| line.chars().count()).max();
+    assert!(widest < Some(220), "{stdout}");
 }
 
 /// All pairs of blocks of all results would be 10^8.

@@ -30,11 +30,11 @@ fn interrupt(child: &Child) {
 
 /// How the command ended: status, standard output, standard error.
 fn end(mut child: Child, mut out: impl Read) -> (Option<i32>, String, String) {
-    let mut said = String::new();
+    let mut first_line = String::new();
     let mut errors = String::new();
-    out.read_to_string(&mut said).unwrap();
+    out.read_to_string(&mut first_line).unwrap();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    (child.wait().unwrap().code(), said, errors)
+    (child.wait().unwrap().code(), first_line, errors)
 }
 
 /// Standard output of a command that is interrupted some time after its second process was started.

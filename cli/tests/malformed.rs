@@ -173,7 +173,7 @@ fn every_mistake_names_its_line() {
         assert_eq!(error.line(), Some(line), "{shown:?}: {error}");
         let error = error.to_string();
         assert!(!error.contains(char::is_control), "{shown:?}: {error:?}");
-        let right = ["must be", "would be right"];
+        let right = ["must be", "expected"];
         assert!(right.iter().any(|right| error.contains(right)), "{shown:?}: {error}");
     }
 }
@@ -189,9 +189,9 @@ fn the_command_refuses_them_and_prints_no_match() {
         let output = tagperf(&["replay", &path, "--matches", "-"]);
         assert_eq!(output.status.code(), Some(2), "{}", text.escape_ascii());
         assert_eq!(output.stdout, b"", "{}", text.escape_ascii());
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.starts_with(&format!("{path}:{}: ", line + 3)), "{said}");
-        assert!(said.ends_with('\n') && said.lines().count() == 1, "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.starts_with(&format!("{path}:{}: ", line + 3)), "{message}");
+        assert!(message.ends_with('\n') && message.lines().count() == 1, "{message}");
     }
 }
 

@@ -123,11 +123,11 @@ fn a_table_has_a_row_for_each_size_and_says_what_it_rests_on() {
 
 #[test]
 fn the_distance_of_both_cpus_is_told_where_each_side_has_one() {
-    let told = json("lat --sizes 8 --iters 20 --json -");
-    let is_pinned = told["config"].get("pin").is_some();
-    assert_eq!(told["config"].get("distance_ns").is_some(), is_pinned);
-    assert_eq!(told["config"].get("distance").is_some(), is_pinned);
-    let probes = told["results"][0]["distance_ns"].as_array().map_or(0, Vec::len);
+    let document = json("lat --sizes 8 --iters 20 --json -");
+    let is_pinned = document["config"].get("pin").is_some();
+    assert_eq!(document["config"].get("distance_ns").is_some(), is_pinned);
+    assert_eq!(document["config"].get("distance").is_some(), is_pinned);
+    let probes = document["results"][0]["distance_ns"].as_array().map_or(0, Vec::len);
     assert_eq!(probes, if is_pinned { 2 } else { 0 });
     let free = json("lat --sizes 8 --iters 20 --pin none --json -");
     assert!(free["config"].get("distance").is_none());
@@ -146,10 +146,7 @@ fn json_goes_to_a_file_beside_the_table() {
 
 #[test]
 fn bad_usage_is_one_line() {
-    assert!(
-        refused("lat --device rdma")
-            .contains("ucx, ucx:TRANSPORTS, ofi or ofi:PROVIDER would be right")
-    );
+    assert!(refused("lat --device rdma").contains("ucx, ucx:TRANSPORTS, ofi or ofi:PROVIDER"));
     assert!(refused("lat --pin 0,99999").contains("CPU 99999 is not open"));
     assert!(refused("lat --pin 99999,0").contains("CPU 99999 is not open"));
     assert!(refused("lat --sizes 4X").contains("`4X` is no size"));
@@ -185,9 +182,9 @@ fn the_second_process_killed() {
     let output = first.wait().map(|status| (status.code(), start.elapsed())).unwrap();
     assert_eq!(output.0, Some(1));
     assert!(output.1.as_secs() < 5, "{:?}", output.1);
-    let mut said = String::new();
-    first.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said, "tagperf: the second process was killed by signal 9\n");
+    let mut line = String::new();
+    first.stderr.take().unwrap().read_to_string(&mut line).unwrap();
+    assert_eq!(line, "tagperf: the second process was killed by signal 9\n");
     assert!(!lives(second));
 }
 
@@ -238,10 +235,10 @@ fn a_reader_that_has_seen_enough() {
 fn info_ends_every_no_with_a_command() {
     let output = tagperf("info");
     assert_eq!(output.status.code(), Some(0));
-    let said = text(&output.stdout);
-    assert!(said.contains("shm     yes"), "{said}");
-    let lines: Vec<_> = said.lines().collect();
+    let stdout = text(&output.stdout);
+    assert!(stdout.contains("shm     yes"), "{stdout}");
+    let lines: Vec<_> = stdout.lines().collect();
     for at in (0..lines.len()).filter(|&at| lines[at].contains(" no   ")) {
-        assert!(lines[at + 1].contains("next: "), "{said}");
+        assert!(lines[at + 1].contains("next: "), "{stdout}");
     }
 }

@@ -49,7 +49,7 @@ fn launched_ranks_measure() {
 fn rows_of_more_receives_than_there_is_room_for_are_left_out() {
     let line = format!("depth --queue posted --depths 8,60000 --iters 5 --device {}", device());
     let output = command(&line).output().unwrap();
-    let said = common::text(&output.stdout);
-    assert!(output.status.success() && said.contains("\n      8  "), "{said}");
-    assert!(said.contains("# left out    rows of more than "), "{said}");
+    let stdout = common::text(&output.stdout);
+    assert!(output.status.success() && stdout.contains("\n      8  "), "{stdout}");
+    assert!(stdout.contains("# left out    rows of more than "), "{stdout}");
 }

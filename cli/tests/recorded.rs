@@ -96,12 +96,15 @@ fn a_damaged_trace_is_refused_with_the_byte() {
     let damaged = scratch.file("damaged.trace", [&whole[..4112], b"\xff", &whole[4113..]].concat());
     let output = replay(&[&damaged]);
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
-    let said = text(output.stderr);
+    let message = text(output.stderr);
     let wanted = format!("{damaged}: at byte 4112: 255 is not a kind of record; it must be 1..18");
-    assert!(said.starts_with(&wanted), "{said}");
+    assert!(message.starts_with(&wanted), "{message}");
     let short = scratch.file("short.trace", &whole[..4000]);
-    let said = text(replay(&[&short]).stderr);
-    assert!(said.starts_with(&format!("{short}: at byte 0: the header must be")), "{said}");
+    let error_text = text(replay(&[&short]).stderr);
+    assert!(
+        error_text.starts_with(&format!("{short}: at byte 0: the header must be")),
+        "{error_text}"
+    );
 }
 
 #[test]

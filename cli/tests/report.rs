@@ -10,7 +10,7 @@ use tagmatch_testkit::scratch::Scratch;
 use common::{alone, command, json, refused, tagperf, text};
 
 /// Standard output of a command that succeeds and prints nothing else.
-fn said(args: &str) -> String {
+fn stdout_of(args: &str) -> String {
     let output = tagperf(args);
     assert_eq!(text(&output.stderr), "", "{args}");
     assert_eq!(output.status.code(), Some(0), "{args}");
@@ -21,10 +21,11 @@ fn said(args: &str) -> String {
 fn csv_has_one_heading_and_a_row_a_result() {
     let _alone = alone();
     for (args, latency) in [("lat --sizes 0,8,64K", true), ("bw --sizes 8,64K,256K", false)] {
-        let said = said(&format!("{args} --iters 20 --warmup 1 --csv"));
-        let lines: Vec<_> = said.lines().map(|line| line.split(',').collect::<Vec<_>>()).collect();
+        let stdout = stdout_of(&format!("{args} --iters 20 --warmup 1 --csv"));
+        let lines: Vec<_> =
+            stdout.lines().map(|line| line.split(',').collect::<Vec<_>>()).collect();
         assert_eq!(
-            said.lines().next().unwrap(),
+            stdout.lines().next().unwrap(),
             "test,device,size_bytes,posted_depth,unexpected_depth,wildcard_percent,iters,samples,\
              min_ns,p50_ns,p90_ns,p99_ns,p999_ns,max_ns,mean_ns,bandwidth_bytes_per_s,\
              messages_per_s,validated,threads,queue,order,planned_per_s,interrupted,window,hw_tags,\
@@ -46,10 +47,10 @@ fn csv_has_one_heading_and_a_row_a_result() {
 fn osu_is_read_as_existing_scripts_read_it() {
     let _alone = alone();
     for (args, columns) in [("lat --sizes 0,8,64K", 2), ("bw --sizes 8,64K", 2), ("rate", 3)] {
-        let said = said(&format!("{args} --iters 20 --osu"));
-        let lines: Vec<_> = said.lines().collect();
-        assert!(lines[0].starts_with("# OSU MPI ") && lines[0].contains(" Test"), "{said}");
-        assert!(lines[1].starts_with("# Size    "), "{said}");
+        let output_text = stdout_of(&format!("{args} --iters 20 --osu"));
+        let lines: Vec<_> = output_text.lines().collect();
+        assert!(lines[0].starts_with("# OSU MPI ") && lines[0].contains(" Test"), "{output_text}");
+        assert!(lines[1].starts_with("# Size    "), "{output_text}");
         assert!(lines.len() > 2);
         for row in &lines[2..] {
             // Columns of 10 and 18, flush left and flush right, two decimals.
@@ -67,8 +68,8 @@ fn osu_is_read_as_existing_scripts_read_it() {
 fn osu_rows_of_several_blocks_are_told_apart() {
     let _alone = alone();
     let comments = |args: &str| -> Vec<String> {
-        let said = said(&format!("{args} --iters 64 --warmup 10 --osu"));
-        let lines = said.lines().skip(2).filter(|line| line.starts_with('#'));
+        let stdout = stdout_of(&format!("{args} --iters 64 --warmup 10 --osu"));
+        let lines = stdout.lines().skip(2).filter(|line| line.starts_with('#'));
         lines.map(str::to_owned).collect()
     };
     assert_eq!(comments("lat --sizes 8,64 --threads 1,2"), ["# threads 1", "# threads 2"]);
@@ -102,12 +103,12 @@ fn every_row_says_its_window_and_only_its_like_is_compared() {
     assert_eq!(window("bw --sizes 64K --window 3"), 3);
     assert_eq!(window("lat --rate 100k"), 64);
     assert_eq!(window("lat --sizes 8"), Value::Null);
-    let csv = said(&format!("bw --sizes 8,1M {few} --csv"));
+    let csv = stdout_of(&format!("bw --sizes 8,1M {few} --csv"));
     let last: Vec<_> = csv.lines().map(|line| line.split(',').nth(23).unwrap()).collect();
     assert_eq!(last, ["window", "64", "2"]);
     let run = |name: &str, args: &str| {
         let file = scratch.path(name);
-        said(&format!("bw --sizes 8 --iters 64 {args} --json {file}"));
+        stdout_of(&format!("bw --sizes 8 --iters 64 {args} --json {file}"));
         file
     };
     let old = run("window-old.json", "");
@@ -139,7 +140,7 @@ fn every_shape_has_every_form() {
         let json = scratch.path(&format!("shape-{}.json", args.len()));
         let svg = scratch.path(&format!("shape-{}.svg", args.len()));
         let args = format!("{args} --iters 64 --warmup 10");
-        let csv = said(&format!("{args} --csv --json {json} --plot {svg}"));
+        let csv = stdout_of(&format!("{args} --csv --json {json} --plot {svg}"));
         let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
         assert_eq!((columns.len(), columns[0]), (rows + 1, 30), "{csv}");
         assert!(columns.iter().all(|&count| count == columns[0]), "{csv}");
@@ -148,17 +149,19 @@ fn every_shape_has_every_form() {
                 && !read_to_string(&svg).unwrap().contains("NaN"),
             "{args}"
         );
-        let osu = said(&format!("{args} --osu"));
+        let osu = stdout_of(&format!("{args} --osu"));
         assert_eq!(osu.lines().filter(|line| !line.starts_with('#')).count(), rows, "{osu}");
         // Each row has its counterpart in another run.
-        let compared = said(&format!("{args} --baseline {json}"));
+        let compared = stdout_of(&format!("{args} --baseline {json}"));
         assert!(compared.contains(&format!("{rows} compared")), "{compared}");
         assert!(!compared.contains("alone"), "{compared}");
     }
-    let drained = said("depth --drain --depths 64 --queue posted --order reverse --iters 64 --csv");
+    let drained =
+        stdout_of("depth --drain --depths 64 --queue posted --order reverse --iters 64 --csv");
     assert!(drained.contains("drain,shm,8,64,0,") && drained.contains(",posted,reverse,,false,"));
     assert!(
-        said("depth --depths 64 --queue posted --wildcard 0 --iters 50 --osu").contains("\n64  ")
+        stdout_of("depth --depths 64 --queue posted --wildcard 0 --iters 50 --osu")
+            .contains("\n64  ")
     );
 }
 
@@ -167,7 +170,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
     let _alone = alone();
     let scratch = Scratch::new("what_was_measured_until_an_interrupt_is_told_in_every_form");
     let old = scratch.path("interrupted.json");
-    said(&format!("lat --sizes 8 --iters 300 --json {old}"));
+    stdout_of(&format!("lat --sizes 8 --iters 300 --json {old}"));
     for form in ["--csv", "--osu", "--json-stream"] {
         let svg = scratch.path(&format!("interrupted{form}.svg"));
         let more = format!("--baseline {old} --plot {svg}");
@@ -194,7 +197,7 @@ fn what_was_measured_until_an_interrupt_is_told_in_every_form() {
 #[test]
 fn a_stream_has_a_line_for_each_result_and_for_each_second() {
     let _alone = alone();
-    let lines = said("lat --sizes 8,64 --duration 1200ms --warmup 1 --json-stream");
+    let lines = stdout_of("lat --sizes 8,64 --duration 1200ms --warmup 1 --json-stream");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let mut lines = lines;
     // On a busy machine there may be more lines of progress.
@@ -241,8 +244,8 @@ fn a_histogram_holds_every_sample() {
     let latency = &document["results"][0]["latency_ns"];
     assert!(bins[0][0].as_f64() <= latency["min"].as_f64());
 
-    let said = said("lat --sizes 8 --iters 3000 --histogram");
-    let bars: Vec<_> = said.lines().filter(|line| line.contains('█')).collect();
+    let stdout = stdout_of("lat --sizes 8 --iters 3000 --histogram");
+    let bars: Vec<_> = stdout.lines().filter(|line| line.contains('█')).collect();
     assert!(!bars.is_empty() && bars.iter().all(|bar| bar.starts_with('#') && bar.contains("us")));
     // Without the option there is no histogram.
     assert!(json("lat --sizes 8 --iters 30 --json -")["results"][0].get("histogram").is_none());
@@ -273,7 +276,7 @@ fn charts_are_drawn() {
         ("rate --iters 2000", &["Message rate, 8 B", "messages/s", "time of the measurement"]),
     ] {
         let file = scratch.path(&format!("chart-{}.svg", args.len()));
-        said(&format!("{args} --warmup 10 --plot {file}"));
+        stdout_of(&format!("{args} --warmup 10 --plot {file}"));
         let svg = read_to_string(&file).unwrap();
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{args}");
         for word in words.iter().chain(&["$ tagperf"]) {
@@ -288,7 +291,7 @@ fn a_baseline_of_its_own_kind() {
     let _alone = alone();
     let scratch = Scratch::new("a_baseline_of_its_own_kind");
     let old = scratch.path("baseline.json");
-    said(&format!("lat --sizes 8 --iters 3000 --json {old}"));
+    stdout_of(&format!("lat --sizes 8 --iters 3000 --json {old}"));
     // Ten times as slow as it will ever be: no run is slower than that.
     let document: Value = serde_json::from_str(&read_to_string(&old).unwrap()).unwrap();
     let scaled = |factor: f64| {
@@ -305,8 +308,8 @@ fn a_baseline_of_its_own_kind() {
     let slow = scratch.file("slow.json", scaled(1e6));
     let fast = scratch.file("fast.json", scaled(1e-6));
     let args = "lat --sizes 8 --iters 3000 --fail-if-slower 5 --baseline";
-    let said = said(&format!("{args} {slow}"));
-    assert!(said.contains("faster"), "{said}");
+    let stdout = stdout_of(&format!("{args} {slow}"));
+    assert!(stdout.contains("faster"), "{stdout}");
 
     let output = tagperf(&format!("{args} {fast}"));
     assert_eq!(output.status.code(), Some(1));
@@ -336,8 +339,8 @@ fn a_baseline_of_its_own_kind() {
     };
     assert_eq!(compare(&old, &old, "--fail-if-slower 0").0, Some(0));
     assert_eq!(compare(&slow, &old, "").0, Some(0));
-    let (status, said) = compare(&fast, &old, "");
-    assert_eq!(status, Some(1), "{said}");
+    let (status, stdout) = compare(&fast, &old, "");
+    assert_eq!(status, Some(1), "{stdout}");
     let (status, json) = compare(&fast, &old, "--json -");
     assert_eq!(status, Some(1));
     let line: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
@@ -351,14 +354,14 @@ fn a_baseline_of_its_own_kind() {
 fn a_stream_is_a_baseline_too_and_a_tour_as_well() {
     let _alone = alone();
     let scratch = Scratch::new("a_stream_is_a_baseline_too_and_a_tour_as_well");
-    let stream = said("rate --iters 3000 --json-stream");
+    let stream = stdout_of("rate --iters 3000 --json-stream");
     let stream = scratch.file("stream.json", &stream);
     let args = format!("rate --iters 3000 --baseline {stream}");
-    assert!(said(&args).contains("1 compared"));
-    let bw = said("bw --sizes 8 --iters 300 --json -");
+    assert!(stdout_of(&args).contains("1 compared"));
+    let bw = stdout_of("bw --sizes 8 --iters 300 --json -");
     let tour = scratch.file("tour.json", format!("[{},{}]", bw.trim(), bw.trim()));
-    let said = said(&format!("compare {tour} {tour} --fail-if-slower 0"));
-    assert!(said.contains("1 compared") && said.contains("same"), "{said}");
+    let output_text = stdout_of(&format!("compare {tour} {tour} --fail-if-slower 0"));
+    assert!(output_text.contains("1 compared") && output_text.contains("same"), "{output_text}");
 }
 
 #[test]
@@ -373,14 +376,14 @@ fn files_that_are_no_results() {
             format!("lat --sizes 8 --iters 9 --baseline {file} --fail-if-slower 5"),
             format!("compare {file} {file}"),
         ] {
-            let said = refused(&args);
-            assert!(said.contains(file) && said.contains("would be right"), "{said}");
+            let message = refused(&args);
+            assert!(message.contains(file) && message.contains("; use "), "{message}");
         }
     }
     let lat = scratch.path("lat.json");
-    said(&format!("lat --sizes 8 --iters 9 --json {lat}"));
+    stdout_of(&format!("lat --sizes 8 --iters 9 --json {lat}"));
     let rate = scratch.path("rate.json");
-    said(&format!("rate --iters 9 --json {rate}"));
+    stdout_of(&format!("rate --iters 9 --json {rate}"));
     assert!(refused(&format!("compare {lat} {rate}")).contains("in common"));
     assert!(refused("compare /nonexistent/a /nonexistent/b").contains("/nonexistent/a"));
     assert!(refused("compare - -").contains("standard input"));
@@ -402,8 +405,8 @@ fn options_that_do_not_go_together() {
     assert!(!refused("lat --plot /proc/x.svg").contains("- for"));
     assert!(refused("lat --fail-if-slower 5").contains("--baseline"));
     assert!(refused("lat --baseline /nonexistent/x").contains("/nonexistent/x"));
-    assert!(refused("lat --plot x.png").contains(".svg would be right"));
+    assert!(refused("lat --plot x.png").contains("ends in .svg"));
     assert!(refused("lat --plot /nonexistent/x.svg").contains("cannot create"));
     assert!(refused("lat --baseline x --fail-if-slower -5").contains("'-5'"));
-    assert!(refused("lat --baseline x --fail-if-slower five").contains("would be right"));
+    assert!(refused("lat --baseline x --fail-if-slower five").contains("expected"));
 }

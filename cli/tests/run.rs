@@ -169,12 +169,12 @@ fn each_rank_without_descriptors_for_its_job_ends_and_names_the_limit() {
         let line = format!("ulimit -n {limit}; exec $0 barrier --duration 100ms");
         let output = run.arg(line).arg(TAGPERF).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        let said = text(&output.stderr);
-        assert_eq!(said.matches("exited with status 1").count(), 12, "{limit}: {said}");
+        let message = text(&output.stderr);
+        assert_eq!(message.matches("exited with status 1").count(), 12, "{limit}: {message}");
         let named = |line: &str| line.matches("RLIMIT_NOFILE, ulimit -n").count();
-        assert!(said.lines().any(|line| named(line) == 1), "{limit}: {said}");
+        assert!(message.lines().any(|line| named(line) == 1), "{limit}: {message}");
         let is_right = |line: &str| !line.contains("os error 24") || named(line) == 1;
-        assert!(said.lines().all(is_right), "{limit}: {said}");
+        assert!(message.lines().all(is_right), "{limit}: {message}");
     }
 }
 
@@ -184,8 +184,8 @@ fn a_launcher_without_descriptors_names_the_limit() {
     let limited = limited.args(["-c", "ulimit -n 10; exec $0 run -n 2 true"]).arg(TAGPERF);
     let output = limited.output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let said = text(&output.stderr);
-    assert!(said.contains("os error 24") && said.contains("ulimit -n"), "{said}");
+    let error_text = text(&output.stderr);
+    assert!(error_text.contains("os error 24") && error_text.contains("ulimit -n"), "{error_text}");
 }
 
 /// Each rank sends to all others.
@@ -205,11 +205,11 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_ranks() {
     let script = "ulimit -Sn 32; exec $0 run -n 40 -- sh -c 'ulimit -Sn; ulimit -Hn'";
     let output = Command::new("sh").args(["-c", script, TAGPERF]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    let limits: Vec<u64> = said.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let stdout = text(&output.stdout);
+    let limits: Vec<u64> = stdout.lines().filter_map(|line| line.trim().parse().ok()).collect();
     let least = limits.iter().min();
     let most = limits.iter().max();
-    assert_eq!((limits.len(), *least.unwrap()), (80, (*most.unwrap()).min(1 << 16)), "{said}");
+    assert_eq!((limits.len(), *least.unwrap()), (80, (*most.unwrap()).min(1 << 16)), "{stdout}");
 }
 
 #[test]
@@ -246,9 +246,9 @@ fn signals_are_handed_on_and_nothing_outlives_the_launcher() {
 
 fn check_lat(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("rank 1 of a launched job"), "{said}");
-    assert_eq!(said.matches("# other side").count(), 1, "one rank speaks: {said}");
+    let output_text = text(&output.stdout);
+    assert!(output_text.contains("rank 1 of a launched job"), "{output_text}");
+    assert_eq!(output_text.matches("# other side").count(), 1, "one rank speaks: {output_text}");
 }
 
 #[test]
@@ -269,8 +269,11 @@ fn processes_of_a_step_without_a_pmi_are_told_what_to_type() {
         let output = step.env("SLURM_STEP_NUM_TASKS", "4").env("SLURM_STEP_ID", "0");
         let output = output.output().unwrap();
         assert_ne!(output.status.code(), Some(0), "{test}");
-        let said = text(&output.stderr);
-        assert!(said.contains("--mpi=pmi2") && said.contains("TAGMATCH_ALONE"), "{test}: {said}");
+        let message = text(&output.stderr);
+        assert!(
+            message.contains("--mpi=pmi2") && message.contains("TAGMATCH_ALONE"),
+            "{test}: {message}"
+        );
         let alone = step.env("TAGMATCH_ALONE", "1").output().unwrap();
         assert_eq!(alone.status.code(), Some(0), "{test}: {}", text(&alone.stderr));
         // The shell of `salloc`.
@@ -298,10 +301,10 @@ fn three_launchers_start_the_same_example() {
         let mut run = Command::new(words.next().unwrap());
         let output =
             run.args(words).arg(example("launched")).stdin(Stdio::null()).output().unwrap();
-        let said = text(&output.stdout);
+        let stdout = text(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{launcher}: {}", text(&output.stderr));
         let line = format!("4 ranks by {protocol}: 2 over the even ones, 6 over all\n");
-        assert!(said.starts_with(&line), "{launcher}: {said}");
+        assert!(stdout.starts_with(&line), "{launcher}: {stdout}");
     }
 }
 
@@ -318,8 +321,8 @@ fn under_three_launchers_ranks_that_share_a_processor_give_way_at_once() {
             let output = run.arg(example("launched")).stdin(Stdio::null()).output().unwrap();
             assert_eq!(output.status.code(), Some(0), "{launcher}: {}", text(&output.stderr));
             let line = format!("blocking calls yield after {polls} polls\n");
-            let said = text(&output.stdout);
-            assert!(said.ends_with(&line), "{launcher} on {allowed:?}: {said}");
+            let output_text = text(&output.stdout);
+            assert!(output_text.ends_with(&line), "{launcher} on {allowed:?}: {output_text}");
         }
     }
 }
@@ -327,8 +330,8 @@ fn under_three_launchers_ranks_that_share_a_processor_give_way_at_once() {
 /// The first two processors that this process may use.
 fn two_processors() -> [String; 2] {
     let output = Command::new("sh").args(["-c", "taskset -cp $$"]).output().unwrap();
-    let said = text(&output.stdout);
-    let list = said.rsplit(' ').next().unwrap().trim();
+    let output_text = text(&output.stdout);
+    let list = output_text.rsplit(' ').next().unwrap().trim();
     let each = list.split(',').flat_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         first.parse::<u32>().unwrap()..=last.parse().unwrap()
@@ -347,8 +350,8 @@ fn under_three_launchers_a_job_starts_another_and_both_are_one() {
         let mut run = Command::new(words.next().unwrap());
         let output = run.args(words).arg(example("spawned")).stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{launcher}: {}", text(&output.stderr));
-        let said = "2 ranks have started 3; the ranks of all make 10\n";
-        assert_eq!(text(&output.stdout), said, "{launcher}: {}", text(&output.stderr));
+        let expected = "2 ranks have started 3; the ranks of all make 10\n";
+        assert_eq!(text(&output.stdout), expected, "{launcher}: {}", text(&output.stderr));
     }
 }
 
@@ -382,8 +385,8 @@ fn three_launchers_start_an_example_that_outlives_a_rank() {
     for (mut run, status) in [(own, 137), (mpich, 0), (openmpi, 0)] {
         let output = run.stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{run:?}: {}", text(&output.stderr));
-        let said = "3 of 4 go on; together they received 6000 bytes\n";
-        assert_eq!(text(&output.stdout), said, "{run:?}: {}", text(&output.stderr));
+        let expected_line = "3 of 4 go on; together they received 6000 bytes\n";
+        assert_eq!(text(&output.stdout), expected_line, "{run:?}: {}", text(&output.stderr));
     }
 }
 
@@ -399,11 +402,14 @@ fn foreign_launchers_start_both_sides() {
         // output.
         let output = run.env("TERM", "xterm").output().unwrap();
         check_lat(&output);
-        let said = text(&output.stdout);
-        let cpus = said.lines().find_map(|line| line.strip_prefix("# pinning     CPU "));
-        let cpus = cpus.and_then(|said| said.split_once(" there")?.0.split_once(" here, CPU "));
-        assert!(cpus.is_some_and(|(here, there)| here != there), "{launcher}: {said}");
-        assert!(!said.contains("processes: figures depend on the scheduler"), "{launcher}: {said}");
-        assert!(!said.contains('\u{1b}'), "{launcher}: {said}");
+        let stdout = text(&output.stdout);
+        let cpus = stdout.lines().find_map(|line| line.strip_prefix("# pinning     CPU "));
+        let cpus = cpus.and_then(|stdout| stdout.split_once(" there")?.0.split_once(" here, CPU "));
+        assert!(cpus.is_some_and(|(here, there)| here != there), "{launcher}: {stdout}");
+        assert!(
+            !stdout.contains("processes: figures depend on the scheduler"),
+            "{launcher}: {stdout}"
+        );
+        assert!(!stdout.contains('\u{1b}'), "{launcher}: {stdout}");
     }
 }

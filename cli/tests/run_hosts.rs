@@ -33,9 +33,9 @@ fn ranks_are_divided_in_blocks_and_their_output_is_passed_on() {
     assert_eq!(sorted(&output.stdout), lines);
     assert_eq!(sorted(&output.stderr), ["[0] x", "[1] x", "[2] x", "[3] x", "[4] x"]);
     let output = place.shell("-n 3 --hosts one:1,two:4", "printf $MPI_LOCALNRANKS");
-    let mut said = text(&output.stdout).to_owned().into_bytes();
-    said.sort_unstable();
-    assert_eq!(said, b"122", "bytes come as they were, without a label");
+    let mut stdout = text(&output.stdout).to_owned().into_bytes();
+    stdout.sort_unstable();
+    assert_eq!(stdout, b"122", "bytes come as they were, without a label");
     fs::write(place.0.join("hosts"), "one # first\ntwo slots=2\n").unwrap();
     let mut run = place.run("-n 3 --hostfile");
     let output = run.arg(place.0.join("hosts")).args(["--", "sh", "-c", "echo $MPI_LOCALNRANKS"]);
@@ -110,18 +110,26 @@ fn the_exit_status_is_of_the_first_that_failed_on_any_machine() {
 #[test]
 fn machines_that_cannot_be_used_are_told() {
     let place = Place::new("errors", HERE);
-    let told = |place: &Place, options: &str, what: &str| {
+    let fails_with = |place: &Place, options: &str, what: &str| {
         let output = place.run(options).args(["--", "/nonexistent"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-        let said = text(&output.stderr);
-        assert!(said.contains(what) && said.lines().count() == 1, "{said}");
+        let message = text(&output.stderr);
+        assert!(message.contains(what) && message.lines().count() == 1, "{message}");
     };
     // Either machine may answer first.
-    told(&place, "-n 4 --hosts one,two", ": cannot start /nonexistent: No such file");
-    told(&place, "-n 4 --hosts one", "run: one: cannot start /nonexistent: No such file");
-    told(&place, "-n 4 --hosts one:2,two", "4 processes need as many slots, and the hosts have 3");
-    told(&Place::new("fails", "exit 5"), "-n 2 --hosts one", "run: one: its agent has ended (exit");
-    told(&Place::new("hangs", "sleep 600"), "-n 2 --hosts two,-x", "`-x` is no host");
+    fails_with(&place, "-n 4 --hosts one,two", ": cannot start /nonexistent: No such file");
+    fails_with(&place, "-n 4 --hosts one", "run: one: cannot start /nonexistent: No such file");
+    fails_with(
+        &place,
+        "-n 4 --hosts one:2,two",
+        "4 processes need as many slots, and the hosts have 3",
+    );
+    fails_with(
+        &Place::new("fails", "exit 5"),
+        "-n 2 --hosts one",
+        "run: one: its agent has ended (exit",
+    );
+    fails_with(&Place::new("hangs", "sleep 600"), "-n 2 --hosts two,-x", "invalid host `-x`");
     let output = Place::new("garbage", "yes x").run("-n 2 --hosts one -- true").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
@@ -130,8 +138,8 @@ fn machines_that_cannot_be_used_are_told() {
     let garbled = Place::new("garbled", "exec 2>&1; echo '4 bytes'; sh -c \"$2\" < /dev/null; yes");
     let output = garbled.run("-n 2 --hosts one -- true").output().unwrap();
     assert!(text(&output.stderr).contains("run: one: "), "{}", text(&output.stderr));
-    assert!(refused("run -n 2 --agent x -- true").contains("--hosts would be right"));
-    assert!(refused("run -n 2 --ppn 1 -- true").contains("--hosts would be right"));
+    assert!(refused("run -n 2 --agent x -- true").contains("use --hosts"));
+    assert!(refused("run -n 2 --ppn 1 -- true").contains("use --hosts"));
     assert!(refused("run -n 2 --hostfile /nonexistent -- true").contains("No such file"));
 }
 
@@ -220,16 +228,16 @@ fn the_ranks_of_other_machines_outlive_one_if_they_are_to() {
     assert!(lives(pids[2]) && lives(pids[3]) && run.try_wait().unwrap().is_none());
     // The launcher has to know of the lost ranks before the others fail.
     let mut log = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let mut said: Vec<_> = log.by_ref().take(2).collect();
+    let mut all_lines: Vec<_> = log.by_ref().take(2).collect();
     kill(pids[2]);
     kill(pids[3]);
-    said.extend(log);
+    all_lines.extend(log);
     assert_eq!(run.wait().unwrap().code(), Some(1));
-    said.sort_unstable();
-    assert_eq!(said.len(), 4, "{said:?}");
+    all_lines.sort_unstable();
+    assert_eq!(all_lines.len(), 4, "{all_lines:?}");
     let lost = "tagperf run: rank 0 was lost: the connection to one has ended: its agent has ended";
-    assert!(said[0].starts_with(lost), "{said:?}");
-    assert_eq!(said[2], "tagperf run: rank 2 was killed by signal 9");
+    assert!(all_lines[0].starts_with(lost), "{all_lines:?}");
+    assert_eq!(all_lines[2], "tagperf run: rank 2 was killed by signal 9");
 }
 
 #[test]
@@ -306,7 +314,7 @@ fn jobs_that_ranks_ask_for_are_divided_among_the_machines_too() {
     let refused = lines[3]
         .strip_suffix(":_cannot_start_/nonexistent:_No_such_file_or_directory_(os_error_2)");
     assert!(
-        refused.is_some_and(|said| said.starts_with("cmd=spawn_result rc=-1 msg=")),
+        refused.is_some_and(|line| line.starts_with("cmd=spawn_result rc=-1 msg=")),
         "{lines:?}"
     );
     assert_eq!(lines[4..], ["cmd=spawn_result rc=0"]);
@@ -395,23 +403,23 @@ fn two_network_namespaces_are_two_machines() {
                 run.args(["--device", device]);
             }
             let output = run.output().unwrap();
-            let said = (text(&output.stdout), text(&output.stderr));
-            assert_eq!(output.status.code(), Some(0), "{test} over {device}: {said:?}");
-            let matched = said
+            let message = (text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.code(), Some(0), "{test} over {device}: {message:?}");
+            let matched = message
                 .0
                 .lines()
                 .any(|line| line.contains("matched") && !line.contains(" 0 receives"));
-            assert!(matched, "{test} over {device}: {said:?}");
-            let is_beyond = said.0.contains("messages, credits included, left over a network");
-            assert_eq!(is_beyond, device != "tcp", "{test}: {said:?}");
+            assert!(matched, "{test} over {device}: {message:?}");
+            let is_beyond = message.0.contains("messages, credits included, left over a network");
+            assert_eq!(is_beyond, device != "tcp", "{test}: {message:?}");
         }
     }
     // A NIC's list beside shared memory still matches what comes over the network.
     let model = "lat --sizes 4K --iters 20 --hw-tags model";
     let mut run = place.run(&format!("-n 2 --hosts {hosts} --"));
     run.arg(env!("CARGO_BIN_EXE_tagperf")).args(model.split_whitespace());
-    let said = run.output().unwrap().stdout;
-    let matched = text(&said).lines().find(|line| line.contains("matched")).unwrap();
+    let stdout = run.output().unwrap().stdout;
+    let matched = text(&stdout).lines().find(|line| line.contains("matched")).unwrap();
     assert!(!matched.contains(" 0 in hardware"), "{matched}");
     let shm = [env!("CARGO_BIN_EXE_tagperf"), "barrier", "--device", "shm"];
     let output = place.run(&format!("-n 2 --hosts {hosts} --")).args(shm).output().unwrap();
@@ -457,8 +465,8 @@ fn by_default_ranks_use_shared_memory_within_a_machine_and_tcp_between() {
     let survivors = tagperf.with_file_name("examples/survivors");
     let output = run("-n 4 --keep-going", &survivors, "");
     assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
-    let said = "3 of 4 go on; together they received 6000 bytes\n";
-    assert_eq!(text(&output.stdout), said, "{}", text(&output.stderr));
+    let expected = "3 of 4 go on; together they received 6000 bytes\n";
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         (case("\"size\":8 to \"threads\":65,\"size\":8").as_bytes(), "threads 65; 1 to"),
         (case("\"size\":8 to \"threads\":0,\"size\":8").as_bytes(), "threads 0; 1 to"),
         (case("\"size\":8 to \"completions\":\"queue\",\"threads\":2,\"size\":8").as_bytes(),
-            "one thread would be right"),
+            "use one thread"),
         (case("\"size\":8 to \"completions\":\"both\",\"size\":8").as_bytes(), "refused"),
         (case("\"size\":8 to \"idle_peers\":9999,\"size\":8").as_bytes(), "idle peers 9999; 0 to"),
         (case("\"stream\" to {\"planned\":{\"interval_ps\":1}}").as_bytes(), "interval 1; 1000 to"),
@@ -150,16 +150,16 @@ fn garbage_is_logged_in_one_line_and_ends_nothing() {
         // it stays and reads the answer.
         let mut stream = connect(&server);
         let _ = stream.write_all(bytes);
-        let mut said = String::new();
+        let mut first_line = String::new();
         let mut chunk = [0; 4096];
-        while !said.contains(answer) || answer.is_empty() {
+        while !first_line.contains(answer) || answer.is_empty() {
             match stream.read(&mut chunk) {
-                Ok(read) if read > 0 => said += text(&chunk[..read]),
+                Ok(read) if read > 0 => first_line += text(&chunk[..read]),
                 _ => break,
             }
         }
-        assert!(said.contains(answer), "{answer} in {said:?}");
-        assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+        assert!(first_line.contains(answer), "{answer} in {first_line:?}");
+        assert!(!first_line.chars().any(|c| c.is_control() && c != '\n'), "{first_line:?}");
         drop(stream);
         let line = server.logged();
         assert!(line.starts_with("tagperf serve: 127.0.0.1:"), "{line}");
@@ -251,7 +251,7 @@ fn neither_side_outlives_the_other() {
 #[test]
 fn a_port_that_is_taken() {
     let server = Server::start("");
-    let said = common::refused(&format!("serve --port {}", server.port));
-    assert!(said.contains("cannot listen on 127.0.0.1"), "{said}");
-    assert!(common::refused("serve --bind 192.0.2.1 --port 0").contains("would be right"));
+    let message = common::refused(&format!("serve --port {}", server.port));
+    assert!(message.contains("cannot listen on 127.0.0.1"), "{message}");
+    assert!(common::refused("serve --bind 192.0.2.1 --port 0").contains("; use "));
 }

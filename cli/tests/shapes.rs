@@ -39,8 +39,8 @@ fn both_ways_at_once() {
         // Both figures are rounded.
         assert!(bytes.abs_diff(messages * count(&row["size"])) <= count(&row["size"]));
     }
-    let said = tagperf("bibw --sizes 8 --iters 20");
-    assert!(text(&said.stdout).contains("sum of both ways"), "{}", text(&said.stdout));
+    let output = tagperf("bibw --sizes 8 --iters 20");
+    assert!(text(&output.stdout).contains("sum of both ways"), "{}", text(&output.stdout));
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn threads_share_a_worker() {
         }
     }
     let output = tagperf("rate --self --threads 1,2 --iters 100");
-    let said = text(&output.stdout);
-    assert_eq!(said.lines().filter(|line| line.starts_with("# thread ")).count(), 2, "{said}");
+    let stdout = text(&output.stdout);
+    assert_eq!(stdout.lines().filter(|line| line.starts_with("# thread ")).count(), 2, "{stdout}");
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn a_worker_that_sends_to_itself_needs_no_other_process() {
         json("lat --self --sizes 8 --iters 5 --pin 0,0 --json -")["config"]["pin"],
         serde_json::json!([0])
     );
-    let said = tagperf("lat --self --sizes 8 --iters 5 --pin 0,0");
-    assert!(text(&said.stdout).contains("pinning     CPU 0\n"), "{}", text(&said.stdout));
+    let output = tagperf("lat --self --sizes 8 --iters 5 --pin 0,0");
+    assert!(text(&output.stdout).contains("pinning     CPU 0\n"), "{}", text(&output.stdout));
     assert!(rows(&document).iter().all(|row| row["samples"] == 50 && row.get("threads").is_none()));
     for line in
         ["bw --self --sizes 8,64K --iters 50", "rate --self --iters 50 --unexpected-depth 9"]
@@ -198,9 +198,9 @@ fn operations_of_windows_end_by_requests_or_in_the_queue() {
     }
     for (way, words) in [("requests", "requests, each tested"), ("queue", "completion queues")] {
         let output = tagperf(&format!("rate --iters 20 --completions {way}"));
-        let said = text(&output.stdout);
-        let line = said.lines().find(|line| line.starts_with("# completions "));
-        assert!(line.is_some_and(|line| line.contains(words)), "{said}");
+        let stdout = text(&output.stdout);
+        let line = stdout.lines().find(|line| line.starts_with("# completions "));
+        assert!(line.is_some_and(|line| line.contains(words)), "{stdout}");
     }
 }
 
@@ -252,9 +252,9 @@ fn a_planned_rate_is_kept_or_said_not_to_be() {
     assert!(sent > 0 && sent < 50_000_000);
     assert!(row["latency_ns"]["max"].as_f64().unwrap() >= late as f64 * 0.999, "{row}");
     let output = tagperf("lat --rate 1000M --duration 20ms");
-    let said = text(&output.stdout);
-    assert!(said.lines().any(|line| line.starts_with("# not held ")), "{said}");
-    assert!(said.contains("from the planned time"), "{said}");
+    let stdout = text(&output.stdout);
+    assert!(stdout.lines().any(|line| line.starts_with("# not held ")), "{stdout}");
+    assert!(stdout.contains("from the planned time"), "{stdout}");
 }
 
 #[test]
@@ -316,20 +316,20 @@ fn options_that_contradict_each_other_are_refused() {
         ("bibw --self", "tagperf bw --self"),
         ("lat --rate 10 --threads 2", "cannot be used with"),
         ("lat 127.0.0.1 --self", "cannot be used with"),
-        ("lat [::1", "would be right"),
-        ("lat --window 8", "--rate R with it, or tagperf bw --window would be right"),
-        ("depth --queue unexpected --wildcard 100", "--drain or --wildcard-recv would be right"),
-        ("depth --drain --seed 5", "--order random with it would be right"),
+        ("lat [::1", "expected HOST[:PORT]"),
+        ("lat --window 8", "--rate R with it, or tagperf bw --window"),
+        ("depth --queue unexpected --wildcard 100", "--drain or --wildcard-recv"),
+        ("depth --drain --seed 5", "--order random with it"),
         ("lat --posted-depth 2M", "from 0 to 1048576"),
-        ("depth --drain --depths 0", "--depths 16..16K would be right"),
+        ("depth --drain --depths 0", "--depths 16..16K"),
         ("depth --order reverse", "--drain"),
         ("depth --depths 3M", "at most 1M"),
-        ("lat --threads 65", "1 to 64 would be right"),
+        ("lat --threads 65", "expected 1 to 64"),
         ("rate --completions polls", "[possible values: requests, queue]"),
-        ("lat --completions queue", "tagperf bw, bibw or rate --completions would be right"),
-        ("bw --completions queue --threads 1,2", "one thread would be right"),
+        ("lat --completions queue", "tagperf bw, bibw or rate --completions"),
+        ("bw --completions queue --threads 1,2", "use one thread"),
     ] {
-        let said = refused(line);
-        assert!(said.contains(why), "{line}: {said}");
+        let message = refused(line);
+        assert!(message.contains(why), "{line}: {message}");
     }
 }

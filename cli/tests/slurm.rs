@@ -34,9 +34,9 @@ fn everywhere(run: impl Fn(&str, &str, u32)) {
 
 fn status(step: &mut Command, wanted: i32) -> Output {
     let output = step.output().unwrap();
-    let said = text(&output.stdout);
+    let stdout = text(&output.stdout);
     let errors = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(wanted), "{step:?}: {errors}{said}");
+    assert_eq!(output.status.code(), Some(wanted), "{step:?}: {errors}{stdout}");
     output
 }
 
@@ -72,9 +72,13 @@ fn slurm_starts_ranks_that_measure_over_shared_memory_and_between_nodes() {
         }
         let lat = "lat --sizes 8 --iters 50 --pin none";
         let output = status(srun(mpi, nodes, 2).arg(TAGPERF).args(lat.split(' ')), 0);
-        let said = text(&output.stdout);
-        assert_eq!(said.matches("# other side  rank 1 of a launched job").count(), 1, "{said}");
-        assert_eq!(said.contains("left over a network"), nodes == 2, "{said}");
+        let output_text = text(&output.stdout);
+        assert_eq!(
+            output_text.matches("# other side  rank 1 of a launched job").count(),
+            1,
+            "{output_text}"
+        );
+        assert_eq!(output_text.contains("left over a network"), nodes == 2, "{output_text}");
     });
 }
 
@@ -103,8 +107,8 @@ fn survivors_of_a_killed_rank_go_on_under_slurm() {
         let mut survivors = going_on();
         example(&mut survivors, "survivors");
         let output = status(&mut survivors, 137);
-        let said = "3 of 4 go on; together they received 6000 bytes\n";
-        assert_eq!(text(&output.stdout), said, "{}", text(&output.stderr));
+        let expected = "3 of 4 go on; together they received 6000 bytes\n";
+        assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
         assert!(text(&output.stderr).contains("task 1: Killed"), "{}", text(&output.stderr));
         // All die but one, rank after rank.
         let output = status(going_on().args([TAGPERF, "shrink", "--json", "-"]), 137);
@@ -129,11 +133,11 @@ fn slurm_starts_a_job_for_a_job_or_it_is_told_what_is_missing() {
         step.envs(variables.iter().map(|name| (name, "1"))).stdin(Stdio::null());
         example(&mut step, "spawned");
         let output = status(&mut step, i32::from(wanted.is_err()));
-        let said = text(&output.stdout);
+        let stdout = text(&output.stdout);
         let errors = text(&output.stderr);
         match wanted {
-            Ok(()) => assert_eq!(said, "2 ranks have started 3; the ranks of all make 10\n"),
-            Err(why) => assert!(errors.contains(why), "{step:?}: {errors}{said}"),
+            Ok(()) => assert_eq!(stdout, "2 ranks have started 3; the ranks of all make 10\n"),
+            Err(why) => assert!(errors.contains(why), "{step:?}: {errors}{stdout}"),
         }
     }
 }

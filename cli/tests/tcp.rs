@@ -39,16 +39,19 @@ fn every_test() {
     assert!(refused("lat --sizes 8 --device tcp --hw-tags emu").contains("--device verbs"));
     assert!(refused("lat --device tcp:a/b").contains("tcp:eth0"));
     let output = tagperf("lat --sizes 8 --device tcp:nosuch0");
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("no interface nosuch0") && !said.contains("TcpConfig"), "{said}");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("no interface nosuch0") && !message.contains("TcpConfig"),
+        "{message}"
+    );
 }
 
 /// A measurement failed, with one line that says why.
 fn failed(output: &Output, why: &str) {
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+    let error_text = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error_text}");
+    assert!(error_text.contains(why) && error_text.lines().count() == 1, "{error_text}");
 }
 
 #[test]
@@ -152,8 +155,8 @@ fn a_client_without_the_secret_is_not_let_in_on_loopback_either() {
 fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
     let info = |secret| {
         let output = with_secret(secret, "info").output().unwrap();
-        let said = text(&output.stdout).to_owned();
-        let from_tcp = said.lines().skip_while(|line| !line.starts_with("tcp ")).take(6);
+        let stdout = text(&output.stdout).to_owned();
+        let from_tcp = stdout.lines().skip_while(|line| !line.starts_with("tcp ")).take(6);
         from_tcp.collect::<Vec<_>>().join("\n")
     };
     let with_one = info(Some(SECRET));
@@ -167,8 +170,11 @@ fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
 #[test]
 fn shared_memory_is_usable_beside_a_secret_that_is_not() {
     let output = with_secret(Some("short"), "info").output().unwrap();
-    let said = text(&output.stdout);
-    assert!(said.contains("\nshm     yes ") && said.contains("\nmodel   yes "), "{said}");
+    let output_text = text(&output.stdout);
+    assert!(
+        output_text.contains("\nshm     yes ") && output_text.contains("\nmodel   yes "),
+        "{output_text}"
+    );
     for more in ["", "--idle-peers 2", "--hw-tags model"] {
         let lat = with_secret(Some("short"), &format!("lat --sizes 8 {FEW} --device shm {more}"));
         let output = { lat }.output().unwrap();

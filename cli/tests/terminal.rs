@@ -25,7 +25,7 @@ fn on_a_terminal(args: &str, environment: &[(&str, &str)]) -> String {
     command.stdout(other.try_clone().unwrap()).stderr(other);
     let mut child = command.spawn().unwrap();
     drop(command);
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     let mut chunk = [0; 4096];
     let mut terminal = File::from(terminal);
     // When the last of the other ends is closed, reading fails (EIO).
@@ -33,10 +33,10 @@ fn on_a_terminal(args: &str, environment: &[(&str, &str)]) -> String {
         if read == 0 {
             break;
         }
-        said.extend_from_slice(&chunk[..read]);
+        lines.extend_from_slice(&chunk[..read]);
     }
     assert!(child.wait().unwrap().success(), "{args}");
-    String::from_utf8_lossy(&said).into_owned()
+    String::from_utf8_lossy(&lines).into_owned()
 }
 
 /// Colours are "select graphic rendition", the escapes that end with `m`.
@@ -48,23 +48,23 @@ fn has_colour(said: &str) -> bool {
 
 #[test]
 fn a_terminal_has_colours_and_progress_unless_told_otherwise() {
-    let said = on_a_terminal(LAT, &[]);
-    assert!(has_colour(&said), "{said:?}");
-    assert!(said.contains("lat 64 B") && said.contains("1/2"), "no progress in {said:?}");
-    let said = on_a_terminal(LAT, &[("NO_COLOR", "1")]);
-    assert!(!has_colour(&said), "{said:?}");
-    assert!(said.contains("1/2"), "no progress in {said:?}");
+    let stdout = on_a_terminal(LAT, &[]);
+    assert!(has_colour(&stdout), "{stdout:?}");
+    assert!(stdout.contains("lat 64 B") && stdout.contains("1/2"), "no progress in {stdout:?}");
+    let output_text = on_a_terminal(LAT, &[("NO_COLOR", "1")]);
+    assert!(!has_colour(&output_text), "{output_text:?}");
+    assert!(output_text.contains("1/2"), "no progress in {output_text:?}");
     // Set to nothing counts as not set (no-color.org).
     assert!(has_colour(&on_a_terminal(LAT, &[("NO_COLOR", "")])));
-    let said = on_a_terminal(LAT, &[("TERM", "dumb")]);
-    assert!(!said.contains('\u{1b}'), "{said:?}");
+    let output_text = on_a_terminal(LAT, &[("TERM", "dumb")]);
+    assert!(!output_text.contains('\u{1b}'), "{output_text:?}");
 }
 
 #[test]
 fn help_and_info_obey_as_well() {
     for args in ["--help", "lat --help", "info"] {
-        let said = on_a_terminal(args, &[("NO_COLOR", "1")]);
-        assert!(!has_colour(&said), "{args}: {said:?}");
+        let output_text = on_a_terminal(args, &[("NO_COLOR", "1")]);
+        assert!(!has_colour(&output_text), "{args}: {output_text:?}");
     }
     assert!(has_colour(&on_a_terminal("info", &[])));
 }
@@ -73,16 +73,16 @@ fn help_and_info_obey_as_well() {
 fn a_launched_process_has_no_colours_even_on_a_terminal() {
     // Open MPI's ranks write to terminals of their own, whose output may go to a file.
     for launcher in ["PMI_FD", "PMIX_NAMESPACE"] {
-        let said = on_a_terminal("info", &[(launcher, "99")]);
-        assert!(!said.contains('\u{1b}'), "{launcher}: {said:?}");
+        let output_text = on_a_terminal("info", &[(launcher, "99")]);
+        assert!(!output_text.contains('\u{1b}'), "{launcher}: {output_text:?}");
     }
 }
 
 #[test]
 fn rows_for_machines_have_no_colour_anywhere() {
     for form in ["--csv", "--osu"] {
-        let said = on_a_terminal(&format!("lat --sizes 8 --iters 50 {form}"), &[]);
-        assert!(!has_colour(&said), "{form}: {said:?}");
+        let output_text = on_a_terminal(&format!("lat --sizes 8 --iters 50 {form}"), &[]);
+        assert!(!has_colour(&output_text), "{form}: {output_text:?}");
     }
 }
 

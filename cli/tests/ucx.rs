@@ -57,16 +57,19 @@ fn every_test() {
 #[ignore = "needs libucp: ci/test ucx"]
 fn what_people_read_names_the_library_and_the_transports() {
     let table = tagperf("lat --sizes 8 --iters 20 --device ucx:posix,self");
-    let said = text(&table.stdout);
-    assert!(said.contains("# device      ucx:posix,self: UCX 1."), "{said}");
-    assert!(said.contains("its transports are posix/memory"), "{said}");
-    assert!(said.contains("by the device, which doesn't tell how"), "{said}");
+    let stdout = text(&table.stdout);
+    assert!(stdout.contains("# device      ucx:posix,self: UCX 1."), "{stdout}");
+    assert!(stdout.contains("its transports are posix/memory"), "{stdout}");
+    assert!(stdout.contains("by the device, which doesn't tell how"), "{stdout}");
     let info = tagperf("info");
-    let said = text(&info.stdout);
-    let ucx: Vec<_> = said.lines().skip_while(|line| !line.starts_with("ucx ")).collect();
-    assert!(ucx[0].starts_with("ucx     yes  UCX 1."), "{said}");
+    let output_text = text(&info.stdout);
+    let ucx: Vec<_> = output_text.lines().skip_while(|line| !line.starts_with("ucx ")).collect();
+    assert!(ucx[0].starts_with("ucx     yes  UCX 1."), "{output_text}");
     for what in ["transports here: ", "matching by the NIC: ", "large messages: as UCX sees fit"] {
-        assert!(ucx.iter().any(|line| line.trim_start().starts_with(what)), "{what}: {said}");
+        assert!(
+            ucx.iter().any(|line| line.trim_start().starts_with(what)),
+            "{what}: {output_text}"
+        );
     }
 }
 
@@ -90,18 +93,18 @@ fn through_a_server() {
     assert!(server.logged().contains("served, "));
     let output = server.client("lat --sizes 8");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("--device ucx:tcp,self would be right"));
+    assert!(text(&output.stderr).contains("use --device ucx:tcp,self"));
     // A client can't choose UCX: only the user who starts the server can.
     let output = Server::start("").client("lat --sizes 8 --device ucx:tcp,self");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("`tagperf serve --device ucx` there would be right"));
+    assert!(text(&output.stderr).contains("start `tagperf serve --device ucx` there"));
 }
 
 #[test]
 #[ignore = "needs libucp: ci/test ucx"]
 fn a_transport_that_is_not_there() {
-    let said = refused("lat --sizes 8 --device ucx:nosuch");
-    assert!(said.starts_with("tagperf: --device ucx:nosuch: "), "{said}");
+    let message = refused("lat --sizes 8 --device ucx:nosuch");
+    assert!(message.starts_with("tagperf: --device ucx:nosuch: "), "{message}");
 }
 
 #[test]
@@ -118,8 +121,9 @@ fn between_two_machines() {
             command
         };
         let mut server = with_secret(1, &serve).stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let next = said.find(|line| line.starts_with("next: ")).unwrap();
+        let mut all_lines =
+            BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let next = all_lines.find(|line| line.starts_with("next: ")).unwrap();
         assert_eq!(next, format!("next: tagperf lat {there}:13338 --device ucx"));
         let lat = format!("lat {there} --sizes {size} {FEW} --device {device}");
         let measured = printed(&with_secret(0, &lat).output().unwrap());
@@ -138,8 +142,8 @@ fn between_two_machines() {
 #[test]
 fn ucx_is_refused_what_it_does_by_itself() {
     for who in ["emu", "model"] {
-        let said = refused(&format!("lat --sizes 8 --device ucx --hw-tags {who}"));
-        assert!(said.contains("UCX matches by itself"), "{said}");
+        let error_text = refused(&format!("lat --sizes 8 --device ucx --hw-tags {who}"));
+        assert!(error_text.contains("UCX matches by itself"), "{error_text}");
     }
     assert!(refused("lat --device ucx:a/b").contains("UCX_TLS"));
 }
@@ -150,10 +154,10 @@ fn a_machine_without_libucp_is_told_what_to_install() {
         |args: &str| command(args).env("TAGMATCH_LIBUCP", "/nonexistent").output().unwrap();
     let info = without("info");
     assert_eq!(info.status.code(), Some(0));
-    let said = text(&info.stdout);
-    assert!(said.contains("ucx     no   UCX: "), "{said}");
-    let next = said.lines().skip_while(|line| !line.starts_with("ucx ")).nth(1).unwrap();
-    assert!(next.contains("next: ") && next.contains("install libucx0"), "{said}");
+    let stdout = text(&info.stdout);
+    assert!(stdout.contains("ucx     no   UCX: "), "{stdout}");
+    let next = stdout.lines().skip_while(|line| !line.starts_with("ucx ")).nth(1).unwrap();
+    assert!(next.contains("next: ") && next.contains("install libucx0"), "{stdout}");
     let lat = without("lat --sizes 8 --device ucx");
     assert_eq!(lat.status.code(), Some(2));
     assert!(text(&lat.stderr).contains("install libucx0"), "{}", text(&lat.stderr));

@@ -70,8 +70,8 @@ fn the_model_matches() {
 fn what_people_read_names_the_device() {
     let device = device();
     let table = tagperf(&format!("lat --sizes 8 --iters 20 --device {device}"));
-    let said = text(&table.stdout);
-    assert!(said.contains(&format!("# device      {device}: port ")), "{said}");
+    let stdout = text(&table.stdout);
+    assert!(stdout.contains(&format!("# device      {device}: port ")), "{stdout}");
     let csv = tagperf(&format!("lat --sizes 8 --iters 20 --device {device} --csv"));
     assert!(text(&csv.stdout).lines().nth(1).unwrap().starts_with(&format!("lat,{device},8,")));
     let info = tagperf("info --verbs ack_timeout=16");
@@ -113,7 +113,7 @@ fn through_a_server() {
     assert!(server.logged().contains("served, "));
     let output = server.client("lat --sizes 8");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains(&format!("--device {device} would be right")));
+    assert!(text(&output.stderr).contains(&format!("use --device {device}")));
 }
 
 /// The one table of settings: by options and by variables, here and on the other side.
@@ -152,9 +152,12 @@ fn serve_once(port: u16, address: &str) {
     let serve = format!("serve --once --port {port} --bind {address} --device verbs");
     let mut child = command(&serve).stdout(Stdio::piped()).spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
-    let said: Vec<_> = out.lines().map(Result::unwrap).collect();
-    assert!(said[0].contains("clients need the secret of TAGMATCH_SECRET here"), "{said:?}");
-    assert_eq!(said[1], format!("next: tagperf lat {address}:{port} --device verbs"));
+    let all_lines: Vec<_> = out.lines().map(Result::unwrap).collect();
+    assert!(
+        all_lines[0].contains("clients need the secret of TAGMATCH_SECRET here"),
+        "{all_lines:?}"
+    );
+    assert_eq!(all_lines[1], format!("next: tagperf lat {address}:{port} --device verbs"));
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
@@ -194,10 +197,10 @@ fn between_two_machines() {
 #[test]
 fn a_device_that_is_not_there() {
     for args in ["lat --sizes 8 --device verbs:nosuch", "--device verbs:nosuch"] {
-        let said = refused(args);
-        assert!(said.starts_with("tagperf: --device verbs:nosuch: "), "{said}");
+        let message = refused(args);
+        assert!(message.starts_with("tagperf: --device verbs:nosuch: "), "{message}");
         // It depends on the machine which of them is missing.
-        assert!(said.contains("libibverbs: ") || said.contains("RDMA device: "), "{said}");
+        assert!(message.contains("libibverbs: ") || message.contains("RDMA device: "), "{message}");
     }
     // The other side says so, too.
     let server = Server::start("--device shm");
@@ -217,11 +220,11 @@ fn a_machine_without_libibverbs_is_told_what_to_install() {
     };
     let info = without("info");
     assert_eq!(info.status.code(), Some(0));
-    let said = text(&info.stdout);
-    assert!(said.contains("verbs   no   libibverbs: "), "{said}");
-    let next = said.lines().skip_while(|line| !line.starts_with("verbs ")).nth(1).unwrap();
-    assert!(next.contains("next: ") && next.contains("install rdma-core"), "{said}");
-    assert!(said.contains("locked memory: "), "{said}");
+    let stdout = text(&info.stdout);
+    assert!(stdout.contains("verbs   no   libibverbs: "), "{stdout}");
+    let next = stdout.lines().skip_while(|line| !line.starts_with("verbs ")).nth(1).unwrap();
+    assert!(next.contains("next: ") && next.contains("install rdma-core"), "{stdout}");
+    assert!(stdout.contains("locked memory: "), "{stdout}");
     let lat = without("lat --sizes 8 --device verbs");
     assert_eq!(lat.status.code(), Some(2));
     assert!(text(&lat.stderr).contains("install rdma-core"), "{}", text(&lat.stderr));

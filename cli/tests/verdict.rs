@@ -25,8 +25,8 @@ fn json(trace: &str) -> Value {
 fn both(trace: &str) -> (Value, String) {
     let scratch = Scratch::new("both");
     let json = scratch.path("json");
-    let said = replay(trace, &format!("--json {json}"));
-    (serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap(), said)
+    let stdout = replay(trace, &format!("--json {json}"));
+    (serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap(), stdout)
 }
 
 /// The chart of `--plot`. Tests that run at the same time have traces of different lengths.
@@ -57,7 +57,7 @@ fn reversed(deep: usize) -> String {
 #[test]
 fn all_but_the_times_is_the_same_each_time() {
     for trace in [LAMMPS.to_owned(), HPCC.to_owned(), reversed(9000)] {
-        let [(mut first, said), (mut again, said_again)] = [(); 2].map(|()| both(&trace));
+        let [(mut first, text), (mut again, text_again)] = [(); 2].map(|()| both(&trace));
         for report in [&mut first, &mut again] {
             let cost = report["cost"].as_object_mut().unwrap();
             for time in ["ns_per_operation", "plain_ns_per_operation", "passes"] {
@@ -66,10 +66,10 @@ fn all_but_the_times_is_the_same_each_time() {
         }
         assert_eq!(first, again);
         // The text is the same as well, except for the line of the cost.
-        let lines = |said: String| {
-            said.lines().filter(|l| !l.starts_with("cost")).map(String::from).collect::<Vec<_>>()
+        let lines = |text: String| {
+            text.lines().filter(|l| !l.starts_with("cost")).map(String::from).collect::<Vec<_>>()
         };
-        assert_eq!(lines(said), lines(said_again));
+        assert_eq!(lines(text), lines(text_again));
     }
 }
 
@@ -128,12 +128,12 @@ fn advice_on_walks_names_the_kind_of_search() {
             trace(receives().chain(cancels))
         }),
     ];
-    for (kind, walked, said, trace) in cases {
+    for (kind, walked, advice_text, trace) in cases {
         let report = json(&trace);
         let advice: Vec<_> = report["advice"].as_array().unwrap().iter().collect();
         let walking: Vec<_> =
             advice.iter().filter_map(|a| a.as_str()).filter(|a| a.contains(" walks ")).collect();
-        assert!(walking.len() == 1 && walking[0].contains(said), "{kind}: {advice:?}");
+        assert!(walking.len() == 1 && walking[0].contains(advice_text), "{kind}: {advice:?}");
         let entries = &report["plain_walks"][format!("entries_by_{kind}")];
         assert_eq!(entries.as_u64(), Some(walked), "{kind}");
     }
@@ -199,9 +199,9 @@ fn depths_over_time_are_bounded_and_drawn() {
     let short = json("tagtrace 1\nrecv 1 0 0 0 0\nrecv 2 0 0 0 0\nmsg 3 0 0 0 0");
     assert_eq!(short["depth_over_time"]["posted_max"], serde_json::json!([1, 2, 1]));
 
-    let said = replay(&trace, "");
-    assert!(said.contains("depth over time") && said.contains("8 000 operations"), "{said}");
-    assert!(said.lines().all(|line| line.chars().count() < 200));
+    let stdout = replay(&trace, "");
+    assert!(stdout.contains("depth over time") && stdout.contains("8 000 operations"), "{stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() < 200));
 
     let svg = chart(&trace);
     for word in ["Matching depth over the trace", "posted receives", "unexpected messages"] {

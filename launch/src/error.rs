@@ -28,7 +28,7 @@ pub enum Error {
     /// them would be a job of its own.
     #[error(
         "{launcher} has started {size} processes without PMI or PMIx, so each would be a job of its \
-         own; {remedy} would be right, or TAGMATCH_ALONE=1 if each is to be alone"
+         own; use {remedy}, or TAGMATCH_ALONE=1 if each is to be alone"
     )]
     NoPmi {
         /// The name of the launcher.

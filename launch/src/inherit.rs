@@ -95,8 +95,8 @@ mod tests {
         drop(theirs);
         own.write_all(b"again").unwrap();
         drop(own);
-        let mut said = String::new();
-        ours.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "again");
+        let mut line = String::new();
+        ours.read_to_string(&mut line).unwrap();
+        assert_eq!(line, "again");
     }
 }

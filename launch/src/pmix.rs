@@ -85,8 +85,8 @@ pub enum PmixError {
     },
     /// The server can't start jobs for a process.
     #[error(
-        "this launcher's PMIx server starts no jobs for a process (PMIX_ERR_NOT_SUPPORTED); `tagperf \
-         run`, MPICH's mpiexec, `srun --mpi=pmi2` or Open MPI 4's mpirun would be right"
+        "this launcher's PMIx server starts no jobs for a process (PMIX_ERR_NOT_SUPPORTED); use `tagperf \
+         run`, MPICH's mpiexec, `srun --mpi=pmi2` or Open MPI 4's mpirun"
     )]
     NoSpawn,
     /// A value has the wrong type, or is out of range.

@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn what_srun_would_not_answer_is_refused_with_what_to_type() {
-        let said = refused("7.0", 1, &[]).unwrap();
-        assert!(said.contains("SLURM_OVERLAP=1"), "{said}");
+        let message = refused("7.0", 1, &[]).unwrap();
+        assert!(message.contains("SLURM_OVERLAP=1"), "{message}");
         assert_eq!(refused("7.0", 4, &["SLURM_OVERLAP"]), None);
-        let said = refused("7.0", 5, &["SLURM_OVERLAP"]).unwrap();
-        assert!(said.contains("5 processes on 4 processors"), "{said}");
-        assert!(said.contains("SLURM_OVERCOMMIT=1"), "{said}");
+        let error_text = refused("7.0", 5, &["SLURM_OVERLAP"]).unwrap();
+        assert!(error_text.contains("5 processes on 4 processors"), "{error_text}");
+        assert!(error_text.contains("SLURM_OVERCOMMIT=1"), "{error_text}");
         assert_eq!(refused("7.0", 5, &["SLURM_OVERLAP", "SLURM_OVERCOMMIT"]), None);
     }
 

@@ -260,9 +260,9 @@ fn processes_of_foreign_launchers_exchange() {
         "mpiexec.hydra -pmi-port -n 5",
         "mpirun -n 33 --oversubscribe --allow-run-as-root",
     ] {
-        let said = foreign(launcher, "exchange", 0);
+        let reply = foreign(launcher, "exchange", 0);
         let count = launcher.split(' ').find_map(|word| word.parse::<usize>().ok()).unwrap();
-        assert_eq!(said.matches("@exchanged").count(), count, "{launcher}: {said}");
+        assert_eq!(reply.matches("@exchanged").count(), count, "{launcher}: {reply}");
     }
 }
 
@@ -272,9 +272,9 @@ fn an_exchange_after_a_death_is_an_error_with_open_mpi() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for who in [0, 1] {
         let launcher = "mpirun -n 3 --oversubscribe --allow-run-as-root --enable-recovery";
-        let said = foreign(launcher, "exchange without the dead", who);
+        let answer_line = foreign(launcher, "exchange without the dead", who);
         let told = format!("@told process {who} of the job has died");
-        assert_eq!(said.matches(&told).count(), 2, "{said}");
+        assert_eq!(answer_line.matches(&told).count(), 2, "{answer_line}");
     }
 }
 
@@ -285,8 +285,8 @@ fn processes_of_slurm_exchange_on_one_node_and_on_two() {
     for mpi in ["pmi2", "pmix"] {
         for step in ["--nodes=1", "--nodes=2", "--nodes=2 --distribution=cyclic"] {
             let launcher = format!("srun --overcommit --ntasks=9 --mpi={mpi} {step}");
-            let said = foreign(&launcher, "exchange", 0);
-            assert_eq!(said.matches("@exchanged").count(), 9, "{launcher}: {said}");
+            let answer_line = foreign(&launcher, "exchange", 0);
+            assert_eq!(answer_line.matches("@exchanged").count(), 9, "{launcher}: {answer_line}");
         }
     }
 }
@@ -300,9 +300,9 @@ fn an_exchange_after_a_death_is_an_error_with_pmix_of_slurm() {
     for nodes in [1, 2] {
         let launcher = "srun --overcommit --ntasks=4 --mpi=pmix --kill-on-bad-exit=0";
         let launcher = format!("{launcher} --nodes={nodes}");
-        let said = foreign(&launcher, "exchange without the dead", 1);
-        let told = said.matches("@told process 1 of the job has died").count();
-        assert!(told >= 4 / nodes - 1, "{nodes} nodes: {said}");
-        assert!(!said.contains("@exchanged"), "{said}");
+        let answer_line = foreign(&launcher, "exchange without the dead", 1);
+        let told = answer_line.matches("@told process 1 of the job has died").count();
+        assert!(told >= 4 / nodes - 1, "{nodes} nodes: {answer_line}");
+        assert!(!answer_line.contains("@exchanged"), "{answer_line}");
     }
 }

@@ -167,9 +167,9 @@ fn processes_of_foreign_launchers_agree_on_a_secret() {
         run.args(words).arg(env::current_exe().unwrap());
         run.args(["--exact", "role", "--nocapture"]).env(ROLE, "agree on a secret");
         let output = run.stdin(process::Stdio::null()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.matches("@agreed").count(), 3, "{launcher}: {errors}{said}");
+        assert_eq!(stdout.matches("@agreed").count(), 3, "{launcher}: {errors}{stdout}");
     }
 }
 
@@ -181,8 +181,8 @@ fn steps(mpi: &str, role: &str, mut check: impl FnMut(Option<i32>, &str, u32)) {
         step.arg(format!("--nodes={nodes}")).arg(env::current_exe().unwrap());
         step.args(["--exact", "role", "--nocapture"]).env(ROLE, role);
         let output = step.stdin(process::Stdio::null()).output().unwrap();
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-        check(output.status.code(), &format!("{mpi}, {role}: {}", said.concat()), nodes);
+        let message = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        check(output.status.code(), &format!("{mpi}, {role}: {}", message.concat()), nodes);
     }
 }
 
@@ -255,8 +255,8 @@ fn the_dead_are_found_under_pmix_too() {
         .env(ROLE, "find the dead")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said.matches("@found").count(), 2, "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.matches("@found").count(), 2, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn a_number_of_a_standard_stream_is_no_socket_of_a_launcher() {
         let mut command = process::Command::new(env::current_exe().unwrap());
         command.args(["--exact", "role", "--nocapture"]).env(ROLE, "join");
         let output = command.env("PMI_FD", number).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let output_text = String::from_utf8_lossy(&output.stdout);
         let wanted = format!("PMI_FD=`{number}`: expected the number of an open socket");
-        assert!(said.contains(&wanted), "{said}");
+        assert!(output_text.contains(&wanted), "{output_text}");
     }
 }
 

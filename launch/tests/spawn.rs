@@ -163,9 +163,9 @@ fn exchange(job: &mut Job) {
 fn refused(job: &mut Job) {
     let missing = Spawn::new(vec!["/nonexistent/app".into()], 3);
     let error = job.spawn(&missing, "x").unwrap_err();
-    let said = error.to_string();
-    assert!(matches!(error, Error::Pmi1(Pmi1Error::Refused { .. })), "{said}");
-    assert!(said.contains("cannot_start_/nonexistent/app:_No_such_file"), "{said}");
+    let message = error.to_string();
+    assert!(matches!(error, Error::Pmi1(Pmi1Error::Refused { .. })), "{message}");
+    assert!(message.contains("cannot_start_/nonexistent/app:_No_such_file"), "{message}");
     let error = job.spawn(&Spawn::new(vec![], 1), "x").unwrap_err();
     assert!(matches!(error, Error::Spawn(SpawnError::OutOfRange { words: 0, .. })));
     let error = job.spawn(&spawn("children", 1), "two words").unwrap_err();
@@ -236,12 +236,12 @@ fn a_process_that_sends_a_malformed_request_is_killed() {
         (r"mcmd=spawn\nargcnt=4294967295\nendcmd\n", "has no valid `argcnt`"),
         (r"mcmd=spawn\n%40000s\n", "more than 32768 bytes"),
     ] {
-        let said = shell_says(&format!("{init}{asked}"));
-        assert!(said.contains(why), "{said}");
+        let stdout = shell_says(&format!("{init}{asked}"));
+        assert!(stdout.contains(why), "{stdout}");
     }
     let early = r"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\nendcmd\n";
-    let said = shell_says(early);
-    assert!(said.contains("`cmd=spawn` is not allowed at this point"), "{said}");
+    let output_text = shell_says(early);
+    assert!(output_text.contains("`cmd=spawn` is not allowed at this point"), "{output_text}");
 }
 
 #[test]
@@ -267,10 +267,14 @@ fn foreign_launchers_spawn_too() {
             let mut run = Command::new(words.next().unwrap());
             let run = run.args(words).args(command(role)).stdin(Stdio::null());
             let output = run.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
+            let output_text = String::from_utf8_lossy(&output.stdout);
             let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{launcher}: {errors}{said}");
-            assert_eq!(said.matches(" done").count(), processes, "{launcher}: {errors}{said}");
+            assert!(output.status.success(), "{launcher}: {errors}{output_text}");
+            assert_eq!(
+                output_text.matches(" done").count(),
+                processes,
+                "{launcher}: {errors}{output_text}"
+            );
         }
     }
 }
@@ -284,9 +288,9 @@ fn slurm_spawns_where_processes_may_share_processors() {
         step.args(["--mpi=pmi2", "--nodes=1", "--ntasks=2"]).args(command(role));
         step.env("SLURM_OVERLAP", "1").env("SLURM_OVERCOMMIT", "1").stdin(Stdio::null());
         let output = step.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{role}: {errors}{said}");
-        assert_eq!(said.matches(" done").count(), processes, "{role}: {errors}{said}");
+        assert!(output.status.success(), "{role}: {errors}{stdout}");
+        assert_eq!(stdout.matches(" done").count(), processes, "{role}: {errors}{stdout}");
     }
 }

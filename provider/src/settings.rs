@@ -153,7 +153,7 @@ pub(crate) fn of_environment() -> Option<Arc<Settings>> {
 
 fn wrong(name: &str, value: &str, right: &str) -> String {
     // The value may hold anything, even what a terminal takes for commands.
-    format!("{name}={}: {right} would be right", value.escape_debug())
+    format!("{name}={}: expected {right}", value.escape_debug())
 }
 
 fn parsed<T>(
@@ -165,7 +165,7 @@ fn parsed<T>(
     value.map(parse).transpose()
 }
 
-/// The device that a text asks for. An error is the text of what would be right.
+/// The device that a text asks for. An error is the text of what is expected.
 fn device(text: &str) -> Result<DeviceConfig, &'static str> {
     let (kind, place) = match text.split_once(':') {
         None => (text, None),
@@ -394,7 +394,7 @@ mod tests {
         for (name, value, right) in wrong {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
-            assert!(error.contains(right) && error.ends_with(" would be right"), "{error}");
+            assert!(error.contains(right) && error.contains(": expected "), "{error}");
         }
         let error = read(&[(DEVICE, "\u{1b}[2J")]).unwrap_err();
         assert!(!error.contains('\u{1b}'), "{error}");

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::Header;
 use crate::saved_run::{Key, Metric, SavedResult, SavedRun};
-use crate::show::{shorten, show_3, show_count};
+use crate::show::{invalid, shorten, show_3, show_count};
 use crate::style::Style;
 use interval::Ratio;
 pub(crate) use interval::{CONFIDENCE_PERCENT, ratio};
@@ -126,8 +126,10 @@ fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, String> {
             let least = FIGURES.start();
             let most = FIGURES.end();
             let what = shorten(&what, WHAT_CHARS);
-            let right = format!("one from {least:e} to {most:e} would be right");
-            return Err(format!("{name}: {absurd:e} is no figure of {what}; {right}"));
+            let figure = format!("figure of {what}");
+            let error =
+                invalid(&figure, format_args!("{absurd:e}"), format_args!("{least:e} to {most:e}"));
+            return Err(format!("{name}: {error}"));
         }
     }
     Ok(pooled)
@@ -168,7 +170,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// There are none, or a figure is absurd; the text says what would be right.
+    /// There are none, or a figure is absurd; the text says what is expected.
     pub fn new(
         names: [String; 2],
         old: &SavedRun,
@@ -194,9 +196,9 @@ impl Comparison {
             let [there, here] = [&only_old, &only_new]
                 .map(|labels| labels.first().map_or("none".into(), |l| shorten(l, WHAT_CHARS)));
             let names = format!("{old_name} and {new_name}");
-            let right = "runs of the same test with the same options would be right";
+            let use_these = "use runs of the same test with the same options";
             return Err(format!(
-                "{names} have no result in common ({there} there, {here} here); {right}"
+                "{names} have no result in common ({there} there, {here} here); {use_these}"
             ));
         }
         let mut warnings = Vec::new();

@@ -9,7 +9,7 @@
 //! 3. A [`SavedRun`] is read from JSON. [`Comparison`] tells two of them apart, [`chart`] draws
 //!    one.
 //!
-//! `tagperf` measures and prints; `benches/peers` draws its charts with this crate.
+//! `tagperf` and `ci/peers` measure and print with this crate.
 #![forbid(unsafe_code)]
 
 mod blocks;

@@ -49,6 +49,11 @@ pub fn shorten(text: &str, chars: usize) -> String {
     text.chars().take(chars - 3).chain("...".chars()).collect()
 }
 
+/// The error of a value that somebody has written: what it should be, the value, what is expected.
+pub fn invalid(what: &str, value: impl Display, expected: impl Display) -> String {
+    format!("invalid {what} `{value}`: expected {expected}")
+}
+
 /// A text without control characters. Quoted text (a file's name, a peer's message) may have some,
 /// which could break the line or control the terminal.
 pub fn one_line(text: impl Display) -> String {
@@ -79,6 +84,12 @@ mod tests {
         assert_eq!(show_3(1.234), "1.23");
         assert_eq!(show_3(99.97), "100");
         assert_eq!(show_3(12345.6), "12346");
+    }
+
+    #[test]
+    fn an_error_of_a_value_says_what_is_expected() {
+        let expected = "invalid size `4X`: expected a number such as 8, 4K or 1M";
+        assert_eq!(invalid("size", "4X", "a number such as 8, 4K or 1M"), expected);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What can be wrong with a trace. Each message names the mistake, the field and what would be
-//! right.
+//! What can be wrong with a trace. Each message names the mistake, the field and what is
+//! expected.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -34,7 +34,7 @@ pub enum TraceError {
         source: std::io::Error,
     },
     /// The file could not be read to its end.
-    #[error("cannot read on: {source}; a readable file would be right")]
+    #[error("cannot read on: {source}")]
     Read {
         /// The line that was being read.
         line: u64,
@@ -99,7 +99,7 @@ pub enum RecordMistake {
     #[error("{0} is not a reason to stop; it must be 1 or 2")]
     Stop(u64),
     /// Bits of a tag that no source can have.
-    #[error("{0:#018x} are not the bits of a source; bits side by side would be right")]
+    #[error("{0:#018x} are not the bits of a source; they must be side by side")]
     SourceBits(u64),
     /// A number that is used twice at a time.
     #[error("number {number} is still a {what}; its end must come first")]
@@ -118,10 +118,10 @@ pub enum RecordMistake {
         number: u32,
     },
     /// Something is behind the end.
-    #[error("the trace has ended, but more follows; only zeros would be right")]
+    #[error("the trace has ended, but more follows: expected only zeros")]
     AfterEnd,
     /// The trace has too much for the matching lists.
-    #[error("the trace has more than 2^30 messages and receives; a shorter trace would be right")]
+    #[error("too many messages and receives: expected at most 2^30")]
     TooMany,
 }
 
@@ -141,7 +141,7 @@ pub enum Mistake {
     #[error("{0} is a version that is not supported; line 1 must be `{HEADER}` or `tagtrace 2`")]
     Version(String),
     /// The line is too long.
-    #[error("the line has no end within {max} bytes; one operation a line would be right")]
+    #[error("the line has no end within {max} bytes: expected one operation a line")]
     LineTooLong {
         /// The greatest length in bytes.
         max: u64,
@@ -152,7 +152,7 @@ pub enum Mistake {
     )]
     Operation(String),
     /// Too few or too many fields.
-    #[error("{found} after the operation, `{usage}` would be right")]
+    #[error("{found} after the operation: expected `{usage}`")]
     Fields {
         /// How many fields there are, in words.
         found: String,
@@ -179,7 +179,7 @@ pub enum Mistake {
         max: u64,
     },
     /// A comment that is not UTF-8 text.
-    #[error("the comment holds {0}; UTF-8 text to the line's end would be right")]
+    #[error("the comment holds {0}: expected UTF-8 text to the line's end")]
     Comment(&'static str),
     /// An id that is defined twice.
     #[error("id {id} is already a {kind} of this trace; field 2 must be an id not used before")]
@@ -200,7 +200,7 @@ pub enum Mistake {
         wanted: &'static str,
     },
     /// The trace has too many ids for the matching lists.
-    #[error("the trace has more than 2^30 ids; a shorter trace would be right")]
+    #[error("too many ids: expected at most 2^30")]
     TooManyIds,
 }
 

@@ -223,13 +223,10 @@ mod tests {
             "`01` is not a valid source; field 3 of `probe CTX SRC|* TAG|*` must be `*` or 0..16777215 in \
              plain decimal, no sign or leading zero"
         );
-        assert_eq!(
-            message("cancel"),
-            "no field after the operation, `cancel RECV_ID` would be right"
-        );
+        assert_eq!(message("cancel"), "no field after the operation: expected `cancel RECV_ID`");
         assert_eq!(
             message("cancel 1 2 3 4 5 6 7"),
-            "7 fields after the operation, `cancel RECV_ID` would be right"
+            "7 fields after the operation: expected `cancel RECV_ID`"
         );
         assert_eq!(
             message("\u{7}send 1"),

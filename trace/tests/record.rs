@@ -352,19 +352,19 @@ fn a_killed_process_leaves_all_that_it_recorded() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = 0;
+    let mut count = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        said = line.unwrap().strip_prefix("received ").map_or(said, |n| n.parse().unwrap());
-        if said >= 5000 {
+        count = line.unwrap().strip_prefix("received ").map_or(count, |n| n.parse().unwrap());
+        if count >= 5000 {
             break;
         }
     }
-    assert!(said >= 5000, "it said {said}");
+    assert!(count >= 5000, "it said {count}");
     child.kill().unwrap();
     child.wait().unwrap();
     let trace = read(&folder.join("rank-3.trace"));
     let (received, _, fidelity) = replayed(&trace);
-    assert!(received.len() >= said, "{} of {said}", received.len());
+    assert!(received.len() >= count, "{} of {count}", received.len());
     assert_eq!(fidelity.differing, 0);
     assert!(trace.about.starts_with("rank-3 on "), "{}", trace.about);
     std::fs::remove_dir_all(folder).unwrap();

@@ -1,5 +1,7 @@
 //! Values of options: lists of depths, percentages and numbers of threads, and a rate.
 
+use tagmatch_results::show::invalid;
+
 use crate::spec::bounds::{DEPTH_MAX, THREADS_MAX};
 use crate::units::{Sizes, decimal};
 
@@ -18,7 +20,7 @@ fn list<T>(
     let entries = text.split(',').map(entry).collect::<Result<Vec<_>, _>>()?;
     let count = entries.len();
     if count > LIST_MAX {
-        return Err(format!("{count} {what}; at most {LIST_MAX} would be right"));
+        return Err(format!("{count} {what}: expected at most {LIST_MAX}"));
     }
     Ok(List(entries))
 }
@@ -32,18 +34,16 @@ pub(super) fn percents(text: &str) -> Result<List<u8>, String> {
 pub(super) fn threads(text: &str) -> Result<List<u64>, String> {
     list(text, "numbers of threads", |text| {
         let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
-        count.ok_or_else(|| {
-            format!("`{text}` is no number of threads; 1 to {THREADS_MAX} would be right")
-        })
+        count.ok_or_else(|| invalid("number of threads", text, format_args!("1 to {THREADS_MAX}")))
     })
 }
 
 /// A list of depths: `0..16K` (powers of two) or `16,1000`.
 pub(super) fn depths(text: &str) -> Result<Sizes, String> {
     let depths = text.parse::<Sizes>().ok();
-    depths.filter(|Sizes(all)| all.iter().all(|&depth| depth <= DEPTH_MAX)).ok_or_else(|| {
-        format!("`{text}` is no list of depths; 0..16K or 16,1000 (at most 1M) would be right")
-    })
+    depths
+        .filter(|Sizes(all)| all.iter().all(|&depth| depth <= DEPTH_MAX))
+        .ok_or_else(|| invalid("list of depths", text, "one such as 0..16K or 16,1000, at most 1M"))
 }
 
 /// Messages a second: `250000`, `250k`, `1.5M`; decimal, unlike sizes. Returns the ps between two
@@ -54,10 +54,8 @@ pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let interval_ps =
         rate.filter(|rate| (1.0..=1e9).contains(rate)).map(|r| (1e12 / r).round() as u64);
     interval_ps.ok_or_else(|| {
-        format!(
-            "`{text}` is no rate; messages a second such as 1000, 250k, 1.5M (1 to 1000M) would be \
-             right"
-        )
+        let expected = "messages a second such as 1000, 250k or 1.5M, from 1 to 1000M";
+        invalid("rate", text, expected)
     })
 }
 
@@ -68,7 +66,7 @@ pub(super) fn percent(text: &str) -> Result<u8, String> {
         .parse()
         .ok()
         .filter(|&percent| percent <= 100)
-        .ok_or_else(|| format!("`{text}` is no percentage; 0 to 100 would be right"))
+        .ok_or_else(|| invalid("percentage", text, "0 to 100"))
 }
 
 #[cfg(test)]
@@ -82,13 +80,13 @@ mod tests {
         assert_eq!(percents("0,50%,100"), Ok(List(vec![0, 50, 100])));
         assert_eq!(threads("1,2"), Ok(List(vec![1, 2])));
         for wrong in ["", "x", "2M", "8..0", "1,,2"] {
-            assert!(depths(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(depths(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
         for wrong in ["", "101", "1,,2", "-1", "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0"] {
-            assert!(percents(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(percents(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
         for wrong in ["", "0", "65", "1,,2", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"] {
-            assert!(threads(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(threads(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
     }
 
@@ -99,7 +97,7 @@ mod tests {
         assert_eq!(rate("2.5M"), Ok(400_000));
         assert_eq!(rate("1000M"), Ok(1000));
         for wrong in ["", "0", "0.5", "1001M", "1m", "1G", "-1", "1e3", "nan", "inf", "1k2"] {
-            assert!(rate(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(rate(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
     }
 }

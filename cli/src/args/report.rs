@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tagmatch_results::show::invalid;
 
 use crate::units::decimal;
 
@@ -63,11 +64,9 @@ pub(crate) struct Compare {
 
 fn slower_percent(text: &str) -> Result<f64, String> {
     let percent = decimal(text, &[("", 1.0), ("%", 1.0)]);
-    percent.filter(|percent| *percent <= SLOWER_PERCENT_MAX).ok_or_else(|| {
-        format!(
-            "`{text}` is no percentage; one such as 0, 5 or 12.5 (at most 10000) would be right"
-        )
-    })
+    percent
+        .filter(|percent| *percent <= SLOWER_PERCENT_MAX)
+        .ok_or_else(|| invalid("percentage", text, "a number such as 0, 5 or 12.5, at most 10000"))
 }
 
 #[cfg(test)]
@@ -79,7 +78,7 @@ mod tests {
         assert_eq!(slower_percent("0"), Ok(0.0));
         assert_eq!(slower_percent("12.5%"), Ok(12.5));
         for wrong in ["", "%", "-1", "+1", "nan", "inf", "1e3", "1..2", "10001", "five"] {
-            assert!(slower_percent(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(slower_percent(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Hello {
         }
         let ours = &self.version;
         let theirs = one_line(&other.version);
-        Err(format!("tagperf {theirs} is there, {ours} here; the same on both would be right"))
+        Err(format!("tagperf {theirs} is there, {ours} here; use the same on both"))
     }
 }
 

@@ -1,4 +1,6 @@
-//! A batch of messages, the token that announces it, and the tags of all messages.
+//! The bounds of a phase, a batch of messages, the token that announces it, and the tags of all messages.
+
+use std::time::Duration;
 
 use crate::link::Buffer;
 
@@ -14,6 +16,14 @@ pub(super) const END: u64 = 7 << 56;
 
 /// Length of a token.
 pub(super) const TOKEN_BYTES: usize = 24;
+
+/// The bounds of the warm-up, or of the part that counts. Whichever is reached first ends it.
+#[derive(Clone, Copy)]
+pub(super) struct Phase {
+    pub(super) iters: u64,
+    pub(super) time: Duration,
+    pub(super) counts: bool,
+}
 
 /// A batch, as its token announces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_results::show::one_line;
 use tagmatch_results::{Blocks, Matching, PlannedRate, Samples};
 
-use super::batch::Batch;
+use super::batch::{Batch, Phase};
 use super::drain::Drain;
 use super::error::MeasureError;
 use super::open_loop::{PlannedResult, PlannedSender};
@@ -15,7 +15,7 @@ use super::threads::RunThreads;
 use crate::control::message::{Answer, Ask};
 use crate::control::{Control, ControlError};
 use crate::failure::Failure;
-use crate::link::{LinkError, Local, Shared, UnlinkedOf};
+use crate::link::{Link, LinkError, Local, Shared, UnlinkedOf};
 use crate::spec::{Case, DeviceArg, Limits, Traffic};
 
 /// The time that the other side has to be ready: it makes a worker and allocates buffers.
@@ -104,7 +104,9 @@ fn run_with<A: RunThreads>(
         Answer::Ready { address, device } => (address, device),
         other => return Err(ended(other)),
     };
-    let mut measured = match measure(control, case, unlinked, &address, limits, &mut tick) {
+    let link = unlinked.connect(&address, control.attention()).map_err(MeasureError::from);
+    let measured = link.and_then(|link| measure(control, case, link, limits, &mut tick));
+    let mut measured = match measured {
         Ok(measured) => measured,
         Err(error) => return Err(explain(control, error)),
     };
@@ -146,12 +148,10 @@ fn alone<A: RunThreads>(
 fn measure<A: RunThreads>(
     control: &mut Control,
     case: &Case,
-    unlinked: UnlinkedOf<A>,
-    address: &str,
+    link: Link<A>,
     limits: Limits,
     tick: &mut impl FnMut() -> bool,
 ) -> Result<Measured, MeasureError> {
-    let link = unlinked.connect(address, control.attention())?;
     let mut go_on = || {
         let goes_on = tick();
         if !goes_on {
@@ -178,11 +178,13 @@ fn phases<A: RunThreads>(
         out: PlannedSender::new(participant.case),
     };
     let mut measured = Measured::new(participant);
-    let warmup = (limits.warmup_iters, limits.warmup_time);
-    phase(participant, &mut loops, warmup, false, &mut measured, tick)?;
+    let Limits { iters, time, warmup_iters, warmup_time } = limits;
+    let warmup = Phase { iters: warmup_iters, time: warmup_time, counts: false };
+    phase(participant, &mut loops, warmup, &mut measured, tick)?;
     if !measured.interrupted {
         measured = Measured::new(participant);
-        phase(participant, &mut loops, (limits.iters, limits.time), true, &mut measured, tick)?;
+        let counted = Phase { iters, time, counts: true };
+        phase(participant, &mut loops, counted, &mut measured, tick)?;
     } else {
         measured.iters = 0;
     }
@@ -201,14 +203,14 @@ struct OtherLoops {
 fn phase<A: RunThreads>(
     participant: &mut Participant<'_, A>,
     loops: &mut OtherLoops,
-    (iters, time): (u64, Duration),
-    counts: bool,
+    phase: Phase,
     measured: &mut Measured,
     tick: &mut impl FnMut() -> bool,
 ) -> Result<(), MeasureError> {
+    let Phase { iters, time, counts } = phase;
     if matches!(participant.case.traffic, Traffic::Planned { .. }) {
         if iters > 0 {
-            measured.add_planned(loops.out.phase(participant, (iters, time), counts, tick)?);
+            measured.add_planned(loops.out.phase(participant, phase, tick)?);
         }
         return Ok(());
     }

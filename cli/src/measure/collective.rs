@@ -13,7 +13,8 @@ mod ranks;
 mod recovery;
 mod rows;
 
-pub(crate) use call::Operation;
+pub use call::{Call, Operation};
+pub use ranks::World;
 
 use tagmatch_launch::Job;
 
@@ -63,8 +64,8 @@ fn started(
     dies: bool,
 ) -> Result<Option<Ranks>, Failure> {
     if dies && (common.report.plot.is_some() || common.report.histogram) {
-        let why = "--plot, --histogram: one recovery a row makes neither; --json or --csv";
-        return Err(Failure::Usage(format!("{why} would be right")));
+        let why = "--plot, --histogram: one recovery a row makes neither";
+        return Err(Failure::usage(why, "--json or --csv"));
     }
     if !Job::is_launched() {
         Report::open(common)?;

@@ -12,6 +12,13 @@ use crate::link::{Access, Buffer, End, Link, LinkError, Received, Receiving};
 /// Ends that are taken from the queue under one lock, at most.
 const PORTION: usize = 64;
 
+/// The messages that a receive takes: those with the tag, from any source or from the peer.
+#[derive(Clone, Copy)]
+pub(super) struct Selector {
+    pub(super) any: bool,
+    pub(super) tag: u64,
+}
+
 /// A measured message that was received.
 pub(super) struct Arrived {
     /// The number that its receive was given.
@@ -26,12 +33,11 @@ pub(super) trait UnderWay<A: Access>: Default {
     /// The part of `operations` that ends in this way.
     fn of(operations: &mut Operations<A>) -> &mut Self;
 
-    /// Posts a receive from any source, or from the peer.
+    /// Posts a receive.
     fn receive(
         &mut self,
         link: &Link<A>,
-        any: bool,
-        tag: u64,
+        selector: Selector,
         number: usize,
         buffer: Buffer,
     ) -> Result<(), LinkError>;
@@ -95,11 +101,11 @@ impl<A: Access> UnderWay<A> for Requests<A> {
     fn receive(
         &mut self,
         link: &Link<A>,
-        any: bool,
-        tag: u64,
+        selector: Selector,
         number: usize,
         buffer: Buffer,
     ) -> Result<(), LinkError> {
+        let Selector { any, tag } = selector;
         self.receives.push_back((number, link.receive_from(any, tag, buffer)));
         Ok(())
     }
@@ -178,12 +184,11 @@ impl<A: Access> UnderWay<A> for Queue {
     fn receive(
         &mut self,
         link: &Link<A>,
-        any: bool,
-        tag: u64,
+        selector: Selector,
         number: usize,
         buffer: Buffer,
     ) -> Result<(), LinkError> {
-        link.receive_queued(any, tag, buffer, context(number, 0))
+        link.receive_queued(selector.any, selector.tag, buffer, context(number, 0))
     }
 
     #[inline]
@@ -281,7 +286,8 @@ mod tests {
             under_way.send(&link, TAG, at, buffer).unwrap();
         }
         for at in 0..COUNT {
-            under_way.receive(&link, false, TAG, at, Buffer::zeroed(20_000 + COUNT)).unwrap();
+            let selector = Selector { any: false, tag: TAG };
+            under_way.receive(&link, selector, at, Buffer::zeroed(20_000 + COUNT)).unwrap();
         }
         let mut here = [false; COUNT];
         let mut take_in = |under_way: &mut U| {

@@ -10,10 +10,10 @@ pub(crate) enum MeasureError {
     Link(#[from] LinkError),
     #[error("verification failed: {0}")]
     Corrupt(#[from] Corrupt),
-    #[error("verification failed: a message of {found} bytes arrived, {wanted} would be right")]
+    #[error("verification failed: a message of {found} bytes arrived, expected {wanted}")]
     Length { found: u64, wanted: u64 },
     #[error(
-        "{when}: {} receives posted and {} messages unexpected, {} and {} would be right",
+        "{when}: {} posted receives and {} unexpected messages, expected {} and {}",
         .found.0, .found.1, .wanted.0, .wanted.1
     )]
     Fillers { when: &'static str, found: (u64, u64), wanted: (u64, u64) },

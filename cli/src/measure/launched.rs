@@ -56,8 +56,8 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
             accept(&listener, &secret).map(LaunchRole::Serves)
         }
         (size, rank) => Err(Failure::Usage(format!(
-            "rank {rank} of {size}: two processes measure; -n 2, or -n 1 with a second process that \
-             it starts itself, would be right"
+            "rank {rank} of {size}: two processes measure; use -n 2, or -n 1 with a second process \
+             that it starts itself"
         ))),
     }
 }

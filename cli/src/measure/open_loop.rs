@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tagmatch_results::show::tenths;
 use tagmatch_results::{PlannedRate, Samples};
 
-use super::batch::{ANSWER, Batch, DATA, END};
+use super::batch::{ANSWER, Batch, DATA, END, Phase};
 use super::error::MeasureError;
 use super::participant::Participant;
 use super::threads::RunThreads;
@@ -92,11 +92,10 @@ impl PlannedSender {
     pub(super) fn phase<A: RunThreads>(
         &mut self,
         participant: &mut Participant<'_, A>,
-        limits: (u64, Duration),
-        counts: bool,
+        phase: Phase,
         tick: &mut impl FnMut() -> bool,
     ) -> Result<PlannedResult, MeasureError> {
-        let (iters, time) = limits;
+        let Phase { iters, time, counts } = phase;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut schedule = Schedule::new(participant.case);
         let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());

@@ -134,7 +134,7 @@ impl PeerProcess {
         let mut addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
             .to_socket_addrs()
             .map_err(|error| {
-                let right = "a name that resolves, or 127.0.0.1,";
+                let right = "a name that resolves, or 127.0.0.1";
                 Failure::usage(format!("cannot find {}: {error}", host.name), right)
             })?
             .collect();
@@ -149,8 +149,10 @@ impl PeerProcess {
             Ok(stream)
         });
         let stream = connected.map_err(|error| {
-            let right = format!("`{}` there first would be right", serve(&addresses, host.port));
-            Failure::Measurement(format!("cannot connect to {host}: {error}; {right}"))
+            let serve = serve(&addresses, host.port);
+            Failure::Measurement(format!(
+                "cannot connect to {host}: {error}; start `{serve}` there first"
+            ))
         })?;
         if let Some(secret) = secret {
             let proved = secret::prove(&stream, &secret, HELLO_TIME, refusal);
@@ -226,7 +228,7 @@ fn is_here(address: IpAddr) -> bool {
 }
 
 fn another_machine(what: &str) -> Failure {
-    let right = "--device verbs, tcp, ucx or ofi, or both sides on one machine,";
+    let right = "--device verbs, tcp, ucx or ofi, or both sides on one machine";
     Failure::usage(format!("{what} is another machine, which shm does not reach"), right)
 }
 

@@ -96,30 +96,30 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(test: Test, args: &Measure) -> Result<Self, Failure> {
         if args.wildcard > 0 && args.posted_depth == 0 {
-            return Err(usage(&format!(
+            return Err(Failure::Usage(format!(
                 "--wildcard {}: it is a share of the posted ones, and none is posted; \
-                 --posted-depth N with it, or --wildcard-recv,",
+                 use --posted-depth N with it, or --wildcard-recv",
                 args.wildcard
             )));
         }
         let has_rate = args.rate.is_some();
         let is_lat = test == Test::Lat;
         let refused = if has_rate && !is_lat {
-            "--rate: it plans what lat measures; tagperf lat --rate"
+            "--rate: it plans what lat measures; use tagperf lat --rate"
         } else if args.window.is_some() && is_lat && !has_rate {
-            "lat --window: one message is under way at a time; --rate R with it, or tagperf bw \
-             --window"
+            "lat --window: one message is under way at a time; use --rate R with it, or tagperf \
+             bw --window"
         } else if args.completions.is_some() && is_lat {
-            "lat --completions: there are no windows of messages; tagperf bw, bibw or rate \
-             --completions"
+            "lat --completions: there are no windows of messages; use tagperf bw, bibw or \
+             rate --completions"
         } else if args.oneself && args.common.hw_tags != HwTagsArg::Off {
-            "--self --hw-tags: messages to oneself pass no NIC; either alone"
+            "--self --hw-tags: messages to oneself pass no NIC; use either alone"
         } else if args.oneself && matches!(args.common.device(), DeviceArg::Verbs { .. }) {
-            "--self --device verbs: messages to oneself pass no device; either alone"
+            "--self --device verbs: messages to oneself pass no device; use either alone"
         } else if args.oneself && matches!(args.common.device(), DeviceArg::Tcp { .. }) {
-            "--self --device tcp: messages to oneself pass no device; either alone"
+            "--self --device tcp: messages to oneself pass no device; use either alone"
         } else if args.oneself && test == Test::Bibw {
-            "bibw --self: there is only one way; tagperf bw --self"
+            "bibw --self: there is only one way; use tagperf bw --self"
         } else {
             ""
         };
@@ -155,15 +155,15 @@ impl Plan {
         let depths = args.depths.clone().unwrap_or_else(default).0;
         let only_unexpected = args.queue == Some(Queue::Unexpected);
         let refused = if args.drain && depths.contains(&0) {
-            "--drain: there is nothing to drain at depth 0; --depths 16..16K"
+            "--drain: there is nothing to drain at depth 0; use --depths 16..16K"
         } else if args.drain && only_unexpected && args.common.hw_tags != HwTagsArg::Off {
             "--drain --queue unexpected --hw-tags: its messages all come before their receives, a NIC \
-             would match none; --queue posted"
+             would match none; use --queue posted"
         } else if args.wildcard.is_some() && only_unexpected && !args.drain {
-            "--wildcard with --queue unexpected: it is a share of the posted ones; --queue posted, \
-             --drain or --wildcard-recv"
+            "--wildcard with --queue unexpected: it is a share of the posted ones; use --queue \
+             posted, --drain or --wildcard-recv"
         } else if args.seed.is_some() && !args.order.contains(&Order::Random) {
-            "--seed: no order is random; --order random with it"
+            "--seed: no order is random; use --order random with it"
         } else {
             ""
         };
@@ -219,21 +219,22 @@ impl Plan {
     fn checked(self) -> Result<Self, Failure> {
         if self.common.report.histogram && !matches!(self.test, Test::Lat | Test::Depth) {
             let name = self.test.name();
-            let right = "lat, or depth without --drain,";
-            return Err(usage(&format!(
-                "--histogram: {name} measures no single messages; {right}"
+            let right = "lat, or depth without --drain";
+            return Err(Failure::Usage(format!(
+                "--histogram: {name} measures no single messages; use {right}"
             )));
         }
         let refused = match (&self.common.device(), self.common.hw_tags) {
             (DeviceArg::Shm | DeviceArg::Tcp { .. }, HwTagsArg::Emu) => {
-                "--hw-tags emu: it is behind verbs; --device verbs with it, or model"
+                "--hw-tags emu: it is behind verbs; use --device verbs with it, or model"
             }
             (DeviceArg::Ucx { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => {
-                "--hw-tags: UCX matches by itself; auto, which lets it use its NIC, or --device verbs"
+                "--hw-tags: UCX matches by itself; use auto, which lets it use its NIC, or --device \
+                 verbs"
             }
             (DeviceArg::Ofi { .. }, HwTagsArg::Emu | HwTagsArg::Model { .. }) => {
-                "--hw-tags: libfabric matches by itself; auto, which lets it use its NIC, or --device \
-                 verbs"
+                "--hw-tags: libfabric matches by itself; use auto, which lets it use its NIC, or \
+                 --device verbs"
             }
             _ => "",
         };
@@ -383,11 +384,7 @@ impl Plan {
 
 /// Refuses the command line, unless there is nothing to say.
 fn refuse(what: &str) -> Result<(), Failure> {
-    if what.is_empty() { Ok(()) } else { Err(usage(what)) }
-}
-
-fn usage(what: &str) -> Failure {
-    Failure::Usage(format!("{what} would be right"))
+    if what.is_empty() { Ok(()) } else { Err(Failure::Usage(what.to_owned())) }
 }
 
 #[cfg(test)]
@@ -448,7 +445,7 @@ mod tests {
         ] {
             let failure = plan(line).unwrap_err();
             assert!(matches!(&failure, Failure::Usage(_)), "{line}");
-            assert!(failure.to_string().contains("would be right"), "{failure}");
+            assert!(failure.to_string().contains("; use "), "{failure}");
         }
     }
 

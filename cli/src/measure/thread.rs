@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::batch::{ANSWER, Batch, DATA};
-use super::completions::{Operations, Queue, Requests, UnderWay};
+use super::completions::{Operations, Queue, Requests, Selector, UnderWay};
 use super::error::MeasureError;
 use crate::link::{Access, Buffer, Link, LinkError, Receiving, Sending};
 use crate::payload::{Direction, Stamp};
@@ -207,7 +207,8 @@ impl<A: Access> ThreadPart<A> {
         at: usize,
         buffer: Buffer,
     ) -> Result<(), LinkError> {
-        under_way.receive(link, self.case.wildcard_recv, DATA | self.number, at, buffer)
+        let selector = Selector { any: self.case.wildcard_recv, tag: DATA | self.number };
+        under_way.receive(link, selector, at, buffer)
     }
 
     /// Posts the measured receive of message number `at` into the buffer of that number.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::batch::Batch;
-use super::completions::{Arrived, Queue, Requests, UnderWay};
+use super::completions::{Arrived, Queue, Requests, Selector, UnderWay};
 use super::error::MeasureError;
 use super::sends::SingleSend;
 use super::thread::{Role, Span, ThreadPart};
@@ -134,8 +134,8 @@ impl<A: Access, U: UnderWay<A>> Windows<'_, A, U> {
     fn stream_out(&mut self) -> Ran {
         let start = Instant::now();
         for from in (0..self.count).step_by(self.window) {
-            let answer = self.part.answer_tag();
-            self.under_way.receive(self.link, false, answer, 0, Buffer::default())?;
+            let answer = Selector { any: false, tag: self.part.answer_tag() };
+            self.under_way.receive(self.link, answer, 0, Buffer::default())?;
             self.send(self.slots(from))?;
             self.finish_sends()?;
             self.under_way.take_in(self.link, |_, _| Ok(()))?;

@@ -154,7 +154,7 @@ fn read(path: &Path) -> Result<Trace, Failure> {
         Trace::parse(io::stdin().lock())
     } else {
         let file = File::open(path).map_err(|error| {
-            let right = "a tagtrace file, or - for standard input,";
+            let right = "a tagtrace file, or - for standard input";
             Failure::usage(format!("cannot open {name}: {error}"), right)
         })?;
         Trace::parse(BufReader::with_capacity(1 << 18, file))

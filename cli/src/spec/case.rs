@@ -1,7 +1,7 @@
 //! One measurement: traffic, size, depths; and the bounds that a serving side holds a client to.
 
 use serde::{Deserialize, Serialize};
-use tagmatch_results::show::show_size;
+use tagmatch_results::show::{invalid, show_size};
 
 use super::bounds::{
     BATCH_MAX, DEPTH_MAX, IDLE_MAX, INTERVAL_PS_MAX, INTERVAL_PS_MIN, MEMORY_MAX, THREADS_MAX,
@@ -171,13 +171,13 @@ impl Case {
         self.size.saturating_mul(buffers).saturating_mul(self.thread_count())
     }
 
-    /// Checks every parameter against its bound; the error says what would be right.
+    /// Checks every parameter against its bound; the error says what is expected.
     pub(crate) fn check(&self) -> Result<(), String> {
         let upto = |name: &str, value: u64, least: u64, most: u64| {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(format!("{name} {value}; {least} to {most} would be right"))
+            Err(invalid(name, value, format_args!("{least} to {most}")))
         };
         upto("size", self.size, 0, SIZE_MAX)?;
         upto("window", self.window, 1, WINDOW_MAX)?;
@@ -197,18 +197,18 @@ impl Case {
         }
         if self.completions == Completions::Queue {
             if self.completions().is_none() {
-                return Err("--completions queue: bw, bibw or rate would be right".into());
+                return Err("--completions queue: expected bw, bibw or rate".into());
             }
             if self.thread_count() > 1 {
                 let why = "an end in the queue goes to whichever thread takes it";
-                return Err(format!("--completions queue: {why}; one thread would be right"));
+                return Err(format!("--completions queue: {why}; use one thread"));
             }
         }
         if self.memory_bytes() > MEMORY_MAX {
             let want = show_size(self.memory_bytes());
             let most = show_size(MEMORY_MAX);
-            let right = "a smaller --window or --sizes would be right";
-            return Err(format!("{want} of buffers, {most} is the most; {right}"));
+            let most = format!("{most} is the most");
+            return Err(format!("{want} of buffers, {most}; use a smaller --window or --sizes"));
         }
         Ok(())
     }
@@ -271,7 +271,8 @@ mod tests {
             Case { completions: Completions::Queue, threads: Some(2), ..case() },
             Case { completions: Completions::Queue, traffic: Traffic::PingPong, ..case() },
         ] {
-            assert!(wrong.check().unwrap_err().contains("would be right"), "{wrong:?}");
+            let error = wrong.check().unwrap_err();
+            assert!(error.contains("expected") || error.contains("; use "), "{wrong:?}: {error}");
         }
     }
 

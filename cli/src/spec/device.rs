@@ -63,7 +63,7 @@ impl FromStr for DeviceArg {
             None => (text, None),
         };
         let detail_as = |is_right: fn(&str) -> bool, right: &str| match detail {
-            Some(detail) if !is_right(detail) => Err(format!("{right} would be right")),
+            Some(detail) if !is_right(detail) => Err(format!("expected {right}")),
             detail => Ok(detail.map(str::to_owned)),
         };
         Ok(match (kind, detail) {
@@ -75,21 +75,21 @@ impl FromStr for DeviceArg {
             }
             ("tcp", _) => {
                 let right =
-                    "tcp:PLACE with an interface or an address of this machine, say tcp:eth0,";
+                    "tcp:PLACE with an interface or an address of this machine, say tcp:eth0";
                 Self::Tcp { place: detail_as(is_place, right)? }
             }
             ("ucx", _) => {
-                let right = "ucx:TRANSPORTS as in UCX_TLS, say ucx:tcp,self,";
+                let right = "ucx:TRANSPORTS as in UCX_TLS, say ucx:tcp,self";
                 Self::Ucx { transports: detail_as(are_transports, right)? }
             }
             ("ofi", _) => {
-                let right = "ofi:PROVIDER with a provider that fi_info lists, say ofi:tcp;ofi_rxm,";
+                let right = "ofi:PROVIDER with a provider that fi_info lists, say ofi:tcp;ofi_rxm";
                 Self::Ofi { provider: detail_as(is_provider, right)? }
             }
             _ => {
                 let right = "auto, shm, verbs, verbs:NAME, tcp, tcp:PLACE, ucx, ucx:TRANSPORTS, ofi or \
                              ofi:PROVIDER";
-                return Err(format!("{right} would be right"));
+                return Err(format!("expected {right}"));
             }
         })
     }
@@ -199,12 +199,12 @@ impl DeviceArg {
             DeviceArg::Shm | DeviceArg::Auto | DeviceArg::Verbs { .. } => Ok(asked.clone()),
             // A place is one of the client's machine.
             DeviceArg::Tcp { .. } => Ok(DeviceArg::Tcp { place: None }),
-            DeviceArg::Ucx { .. } => Err(format!(
-                "{asked} is not served here; `tagperf serve --device ucx` there would be right"
-            )),
-            DeviceArg::Ofi { .. } => Err(format!(
-                "{asked} is not served here; `tagperf serve --device ofi` there would be right"
-            )),
+            DeviceArg::Ucx { .. } => {
+                Err(format!("{asked} is not served here; start `tagperf serve --device ucx` there"))
+            }
+            DeviceArg::Ofi { .. } => {
+                Err(format!("{asked} is not served here; start `tagperf serve --device ofi` there"))
+            }
         }
     }
 
@@ -221,7 +221,7 @@ impl DeviceArg {
             (DeviceArg::Ucx { .. }, DeviceArg::Ucx { .. }) => Ok(self.clone()),
             (DeviceArg::Ofi { provider: None }, DeviceArg::Ofi { .. }) => Ok(asked.clone()),
             (DeviceArg::Ofi { .. }, DeviceArg::Ofi { .. }) => Ok(self.clone()),
-            _ => Err(format!("{asked} is not served here; --device {self} would be right")),
+            _ => Err(format!("{asked} is not served here; use --device {self}")),
         }
     }
 }
@@ -299,7 +299,7 @@ mod tests {
             &too_long,
         ] {
             let error = wrong.parse::<DeviceArg>().unwrap_err();
-            assert!(error.contains("would be right"), "{wrong}: {error}");
+            assert!(error.contains("expected"), "{wrong}: {error}");
             let json = serde_json::to_string(wrong).unwrap();
             assert!(serde_json::from_str::<DeviceArg>(&json).is_err(), "{wrong}");
         }
@@ -322,10 +322,10 @@ mod tests {
         assert_eq!(serving("ofi:tcp", "ofi").unwrap(), "ofi:tcp");
         assert_eq!(serving("tcp:eth0", "tcp:192.0.2.1").unwrap(), "tcp:eth0");
         assert_eq!(serving("tcp", "tcp:192.0.2.1").unwrap(), "tcp");
-        assert!(serving("ucx", "verbs").unwrap_err().ends_with("--device ucx would be right"));
-        let right = "--device verbs:b would be right";
+        assert!(serving("ucx", "verbs").unwrap_err().ends_with("use --device ucx"));
+        let right = "use --device verbs:b";
         assert!(serving("verbs:b", "shm").unwrap_err().ends_with(right));
-        assert!(serving("shm", "verbs").unwrap_err().ends_with("--device shm would be right"));
+        assert!(serving("shm", "verbs").unwrap_err().ends_with("use --device shm"));
         let unnamed = |asked: &str| DeviceArg::served_unnamed(&device(asked));
         assert_eq!(
             [unnamed("shm"), unnamed("verbs:a")],

@@ -4,6 +4,8 @@ use std::fmt::{self, Display, Formatter};
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use tagmatch_results::show::invalid;
+
 use super::bounds::PORT;
 
 /// The address that the other side listens on.
@@ -18,10 +20,8 @@ impl FromStr for Host {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!(
-                "`{text}` is no HOST[:PORT]; 127.0.0.1:{PORT}, node7 or [::1]:{PORT} \
-                     would be right"
-            )
+            let such_as = format!("127.0.0.1:{PORT}, node7 or [::1]:{PORT}");
+            invalid("host", text, format_args!("HOST[:PORT] such as {such_as}"))
         };
         // A zone (`fe80::1%eth0`) is left to the resolver.
         let is_v6 =
@@ -75,7 +75,7 @@ mod tests {
             "", ":", ":7", "a:", "a:0", "a:99999", "a b", "[]", "[::1", "::1]", "[::1]7", "[::1]:",
             "[a]", "[::1]]", "a]:7", "1:2:3", "[[::1]]",
         ] {
-            assert!(host(wrong).unwrap_err().contains("would be right"), "{wrong}");
+            assert!(host(wrong).unwrap_err().contains("expected"), "{wrong}");
         }
     }
 }

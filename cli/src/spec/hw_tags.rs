@@ -42,7 +42,7 @@ impl FromStr for HwTagsArg {
                 .ok()
                 .filter(|slots| (1..=SLOTS_MAX).contains(slots))
                 .ok_or_else(|| format!("model:SLOTS has 1 to {SLOTS_MAX} slots"))?,
-            _ => return Err("off, auto, emu, model or model:SLOTS would be right".into()),
+            _ => return Err("expected off, auto, emu, model or model:SLOTS".into()),
         };
         Ok(HwTagsArg::Model { slots })
     }

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use tagmatch_results::show::invalid;
+
 /// A CPU for each side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pin {
@@ -41,9 +43,7 @@ impl FromStr for Pin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!("`{text}` is no pair of CPUs; two numbers such as 0,1, or none, would be right")
-        };
+        let wrong = || invalid("pair of CPUs", text, "two numbers such as 0,1, or none");
         let (here, there) = text.split_once(',').ok_or_else(wrong)?;
         let cpu = |text: &str| text.parse::<u32>().map_err(|_| wrong());
         Ok(Self { here: cpu(here)?, there: cpu(there)? })

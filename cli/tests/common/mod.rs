@@ -119,7 +119,7 @@ pub(crate) fn json(args: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-/// Bad usage: status 2, one line on standard error that says what would be right.
+/// Bad usage: status 2, one line on standard error that says what is expected.
 pub(crate) fn refused(args: &str) -> String {
     let output = tagperf(args);
     assert_eq!(output.status.code(), Some(2), "{args}: {}", text(&output.stderr));

@@ -273,7 +273,7 @@ mod tests {
             ("--knob first_count=1", "libmlx5 begins at 0"),
             ("--knob sync_limit=0", "sync_limit = 0 is out of range"),
             ("--place 0:0 --place 0:1", "--place was given 2 times, for 1 devices"),
-            ("--place 0", "NODE:PROCESSORS would be right"),
+            ("--place 0", "expected NODE:PROCESSORS"),
             ("--place x:0", "NODE:PROCESSORS"),
             ("--place 0:", "NODE:PROCESSORS"),
             ("--place 0:5-3", "NODE:PROCESSORS"),

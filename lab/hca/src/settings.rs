@@ -37,7 +37,7 @@ impl FromStr for Location {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const RIGHT: &str = "NODE:PROCESSORS would be right, as 1:8-15,24";
+        const RIGHT: &str = "expected NODE:PROCESSORS, such as 1:8-15,24";
         let (node, processors) = text.split_once(':').ok_or(RIGHT)?;
         let is_range = |range: &str| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -207,8 +207,9 @@ impl Helper {
             let (output, error) = process.outputs();
             let [to_output, to_error] =
                 [Sink::OutputFrames, Sink::ErrorFrames].map(|sink| sink(self.outbox.clone()));
-            self.outputs.begin(member, part.label, output, to_output, &self.sender)?;
-            self.outputs.begin(member, part.label, error, to_error, &self.sender)?;
+            let label = part.label.then_some(member);
+            self.outputs.begin(label, output, to_output, &self.sender)?;
+            self.outputs.begin(label, error, to_error, &self.sender)?;
             process.listen(member, &self.sender)?;
         }
         Ok(())

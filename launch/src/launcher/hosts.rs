@@ -17,7 +17,7 @@ pub struct Host {
 #[non_exhaustive]
 pub enum HostsError {
     /// This is not the name of a machine.
-    #[error("`{text}` is no host; `name` or `name:slots` would be right")]
+    #[error("invalid host `{text}`: expected `name` or `name:slots`")]
     Name {
         /// The text.
         text: String,

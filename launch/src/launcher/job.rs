@@ -62,8 +62,9 @@ impl RunningJob {
         for (member, rank) in part.members().zip(&mut running.processes) {
             let Rank::Here(process) = rank else { continue };
             let (output, error) = process.outputs();
-            outputs.begin(member, part.label, output, Sink::Output, events)?;
-            outputs.begin(member, part.label, error, Sink::Error, events)?;
+            let label = part.label.then_some(member);
+            outputs.begin(label, output, Sink::Output, events)?;
+            outputs.begin(label, error, Sink::Error, events)?;
             process.listen(member, events)?;
         }
         Ok(running)

@@ -74,11 +74,10 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Starts to copy an output, if there is one.
+    /// Starts to copy an output, if there is one; with this name before each line, if any.
     pub(super) fn begin(
         &mut self,
-        member: Member,
-        label: bool,
+        label: Option<Member>,
         from: Option<OwnedFd>,
         to: Sink,
         events: &SyncSender<LauncherEvent>,
@@ -87,7 +86,7 @@ impl Outputs {
         let events = events.clone();
         let flow = Arc::clone(&self.flow);
         let copy = move || {
-            let done = if label {
+            let done = if let Some(member) = label {
                 copy_lines(File::from(from), &format!("[{member}] "), to.clone(), &flow)
             } else {
                 copy_bytes(File::from(from), to.clone(), &flow)

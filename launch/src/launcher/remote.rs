@@ -85,7 +85,9 @@ impl RemoteHost {
         let link = host.link.clone();
         let source = printer.source(link.clone());
         let read = move || {
-            let why = receive(number, output, GREETING_TIME, &link, &source, &events);
+            let until = Instant::now() + GREETING_TIME;
+            let from = BufReader::new(ReadUntil { from: output, until: Some(until) });
+            let why = receive(number, from, &link, &source, &events);
             let why = why.map_or_else(|error| Some(error.to_string()), |()| None);
             let _ = events.send(LauncherEvent::HostLost(number, why));
         };
@@ -157,17 +159,15 @@ fn is_here(name: &str) -> bool {
     name == "localhost" || name == own.trim()
 }
 
-/// Makes events of what the helper sends, until the connection ends.
+/// Makes events of what the helper sends, until the connection ends. Its greeting has to come while
+/// `from` may be read.
 fn receive(
     host: usize,
-    from: ChildStdout,
-    greeting_time: Duration,
+    mut from: BufReader<ReadUntil<ChildStdout>>,
     link: &Link,
     source: &PrintSource,
     events: &SyncSender<LauncherEvent>,
 ) -> io::Result<()> {
-    let until = Instant::now() + greeting_time;
-    let mut from = BufReader::new(ReadUntil { from, until: Some(until) });
     if !greet(&mut from, &mut io::stderr())? {
         return Ok(());
     }

@@ -40,8 +40,8 @@ mod tests {
             known.answer(job, &PmiLine::parse(text.as_bytes()).unwrap())
         };
         let get = "cmd=get kvsname=kvs key=a";
-        let said = "cmd=get_result rc=0 msg=success value=b\n";
-        assert_eq!(answer(&known, 1, get).as_deref(), Some(said));
+        let expected = "cmd=get_result rc=0 msg=success value=b\n";
+        assert_eq!(answer(&known, 1, get).as_deref(), Some(expected));
         for other in [
             "cmd=get kvsname=kvs key=c",
             "cmd=get kvsname=other key=a",

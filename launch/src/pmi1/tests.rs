@@ -15,20 +15,20 @@ fn with_answers<T: Send>(
     thread::scope(|scope| {
         let client = scope.spawn(move || client(File::from(OwnedFd::from(theirs))));
         let mut reader = BufReader::new(ours);
-        let mut heard = Vec::new();
+        let mut messages = Vec::new();
         for answer in answers {
             let mut line = String::new();
             if reader.read_line(&mut line).unwrap() == 0 {
                 break;
             }
-            heard.push(line.trim_end().to_owned());
+            messages.push(line.trim_end().to_owned());
             reader.get_mut().write_all(answer.as_bytes()).unwrap();
         }
         reader.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
         let mut rest = String::new();
         reader.read_to_string(&mut rest).unwrap();
-        heard.extend(rest.lines().map(str::to_owned));
-        (client.join().unwrap(), heard)
+        messages.extend(rest.lines().map(str::to_owned));
+        (client.join().unwrap(), messages)
     })
 }
 
@@ -87,8 +87,8 @@ fn only_a_spawned_process_asks_for_its_parent() {
         if !spawned.is_empty() {
             command.env("PMI_SPAWNED", spawned);
         }
-        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
-        assert!(said.contains(told), "{spawned}: {said}");
+        let stdout = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        assert!(stdout.contains(told), "{spawned}: {stdout}");
     }
 }
 
@@ -121,9 +121,9 @@ fn a_spawn_request_has_the_lines_that_mpich_reads() {
                 assert!(!is_right && error.to_string().ends_with(": no_such_file"), "{error}");
             }
         }
-        let said = "mcmd=spawn nprocs=2 execname=app totspawns=1 spawnssofar=1 arg1=-n arg2=a b argcnt=2 \
+        let expected = "mcmd=spawn nprocs=2 execname=app totspawns=1 spawnssofar=1 arg1=-n arg2=a b argcnt=2 \
                     preput_num=1 preput_key_0=TAGMATCH_PARENT preput_val_0=word info_num=0 endcmd";
-        assert_eq!(heard[3..].join(" "), said);
+        assert_eq!(heard[3..].join(" "), expected);
     }
 }
 

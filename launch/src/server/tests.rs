@@ -81,12 +81,12 @@ fn invalid_requests_are_refused() {
         "kvsname=k key=PMI_dead_processes value=0",
         &format!("kvsname=k key={long} value=b"),
     ] {
-        let said = answer(&mut server, 0, &format!("cmd=put {put}"));
-        assert!(said.starts_with("cmd=put_result rc=-1 msg="), "{put}: {said}");
+        let answer_line = answer(&mut server, 0, &format!("cmd=put {put}"));
+        assert!(answer_line.starts_with("cmd=put_result rc=-1 msg="), "{put}: {answer_line}");
     }
     for get in ["kvsname=k key=none", "kvsname=other key=a", "kvsname=k"] {
-        let said = answer(&mut server, 0, &format!("cmd=get {get}"));
-        assert!(said.starts_with("cmd=get_result rc=-1 msg="), "{get}: {said}");
+        let answer_line = answer(&mut server, 0, &format!("cmd=get {get}"));
+        assert!(answer_line.starts_with("cmd=get_result rc=-1 msg="), "{get}: {answer_line}");
     }
     assert!(matches!(say(&mut server, 0, "cmd=spawn"), Err(Violation::Unknown(_))));
     assert!(matches!(say(&mut server, 0, "cmd=init"), Err(Violation::OutOfTurn(_))));
@@ -159,15 +159,15 @@ fn invalid_spawn_requests_are_refused() {
             panic!("{why}")
         };
         assert_eq!((replies.len(), replies[0].to), (1, 0));
-        let said = &replies[0].line;
-        assert!(said.starts_with(&format!("cmd=spawn_result rc=-1 msg={why}")), "{said}");
+        let reply = &replies[0].line;
+        assert!(reply.starts_with(&format!("cmd=spawn_result rc=-1 msg={why}")), "{reply}");
     }
     assert_eq!(server.handle_spawn(0, several(1)).unwrap(), Action::Reply(vec![]));
     // Any reason of a refusal fits into a valid line.
     for why in ["no\nsuch file", "é\0", &"x ".repeat(5000)] {
-        let said = spawn_result(0, Some(why)).line;
-        assert!(said.len() <= wire::WRITTEN_BYTES_MAX, "{said}");
-        PmiLine::parse(said.strip_suffix('\n').unwrap().as_bytes()).unwrap();
+        let stdout = spawn_result(0, Some(why)).line;
+        assert!(stdout.len() <= wire::WRITTEN_BYTES_MAX, "{stdout}");
+        PmiLine::parse(stdout.strip_suffix('\n').unwrap().as_bytes()).unwrap();
     }
 }
 

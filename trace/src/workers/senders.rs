@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tagmatch::{Config, Match, Peer, Request, SendOptions, Sent, Tag, Worker};
+use tagmatch::{Config, Match, Peer, Worker};
 use tagmatch_soft::{Pattern, SourceId};
 
 use crate::format::{ONESELF, TraceOp};
@@ -59,17 +59,15 @@ impl Senders {
         self.0.values().map(|sender| &sender.worker)
     }
 
-    pub(super) fn send(
-        &self,
-        receiver: &Worker,
+    /// The worker that sends for a source, and the receiver as that worker knows it.
+    pub(super) fn route<'a>(
+        &'a self,
+        receiver: &'a Worker,
         source: SourceId,
-        tag: Tag,
-        payload: Vec<u8>,
-        options: SendOptions,
-    ) -> Request<Sent> {
+    ) -> (&'a Worker, Peer) {
         match self.0.get(&source.0) {
-            Some(Sender { worker, to, .. }) => worker.send_with(*to, tag, payload, options),
-            None => receiver.send_with(receiver.oneself(), tag, payload, options),
+            Some(Sender { worker, to, .. }) => (worker, *to),
+            None => (receiver, receiver.oneself()),
         }
     }
 

@@ -93,8 +93,8 @@ impl<'a> TwoWorkers<'a> {
                 let mut payload = vec![0; self.length(id)];
                 payload::fill(id, &mut payload);
                 let options = SendOptions::default().immediate(Some(id.0));
-                let Self { senders, receiver, .. } = self;
-                self.sends.add(id, senders.send(receiver, source, tag, payload, options));
+                let (worker, to) = self.senders.route(&self.receiver, source);
+                self.sends.add(id, worker.send_with(to, tag, payload, options));
             }
             TraceOp::Recv { id, pattern, is_sole } => {
                 self.begun_at[id.index()] = at;

@@ -1,9 +1,13 @@
-//! The cases on the command line, and the output of their results.
+//! The cases on the command line, the measured batches, and the output of their results.
 
 use std::error::Error;
 use std::io::Write;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+
+use tagperf::shared::Operation;
+
+use crate::probe::Probe;
 
 /// An error ends the program with its text.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -36,43 +40,6 @@ pub(crate) enum Kind {
     Posted,
     /// Memory of unexpected messages.
     Unexpected,
-}
-
-/// A collective operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Barrier,
-    Bcast,
-    Allreduce,
-    Alltoall,
-    Allgather,
-    /// Duplicates the communicator and frees the duplicate.
-    Dup,
-    Agree,
-}
-
-impl Operation {
-    const ALL: [Operation; 7] = [
-        Operation::Barrier,
-        Operation::Bcast,
-        Operation::Allreduce,
-        Operation::Alltoall,
-        Operation::Allgather,
-        Operation::Dup,
-        Operation::Agree,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Operation::Barrier => "barrier",
-            Operation::Bcast => "bcast",
-            Operation::Allreduce => "allreduce",
-            Operation::Alltoall => "alltoall",
-            Operation::Allgather => "allgather",
-            Operation::Dup => "dup",
-            Operation::Agree => "agree",
-        }
-    }
 }
 
 impl FromStr for Case {
@@ -145,9 +112,67 @@ impl Samples {
         let min = self.nanoseconds[0];
         let p50 = self.quantile(50);
         let p90 = self.quantile(90);
-        let ([before, after], count, name) = (probes, self.nanoseconds.len(), &case.name);
+        let [before, after] = probes;
+        let count = self.nanoseconds.len();
+        let name = &case.name;
         println!("result {name} {min:.3} {p50:.3} {p90:.3} {count} {before:.1} {after:.1}");
     }
+}
+
+/// One of the two processes of a case.
+pub(crate) trait Process {
+    /// Whether this process measures; the other one answers.
+    fn is_first(&self) -> bool;
+
+    fn probe(&mut self) -> &mut Probe;
+
+    /// Both processes agree on how many operations the next batch has; 0 ends the case. This is
+    /// also a barrier.
+    fn agree(&self, count: usize) -> Outcome<usize>;
+
+    /// Runs so many round trips, windows or calls of the case.
+    fn batch(&mut self, case: &Case, count: usize) -> Outcome<()>;
+}
+
+/// Runs batches between two probes, and prints the mean time of an operation in them. Each round
+/// trip, window or call of the case has so many operations.
+pub(crate) fn measure(
+    process: &mut impl Process,
+    case: &Case,
+    operations: usize,
+    duration: Duration,
+) -> Outcome<()> {
+    if process.is_first() {
+        print_begin(case);
+    }
+    let before = process.probe().distance();
+    if !process.is_first() {
+        loop {
+            match process.agree(0)? {
+                0 => {
+                    process.probe().distance();
+                    return Ok(());
+                }
+                count => process.batch(case, count)?,
+            }
+        }
+    }
+    // The first pass is warm-up.
+    for (duration, is_last) in [(duration / 4, false), (duration, true)] {
+        let mut samples = Samples::begin();
+        while !samples.enough(duration) {
+            process.agree(case.batch)?;
+            let start = Instant::now();
+            process.batch(case, case.batch)?;
+            let nanoseconds = start.elapsed().as_nanos() as f64;
+            samples.push(nanoseconds / (case.batch * operations) as f64);
+        }
+        if is_last {
+            process.agree(0)?;
+            samples.print(case, [before, process.probe().distance()]);
+        }
+    }
+    Ok(())
 }
 
 /// Prints which case begins, so that a hang has a name.

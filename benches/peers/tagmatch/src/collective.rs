@@ -1,193 +1,111 @@
 //! The collective operations of `benches/peers/mpi.c`, in the same order and as often. Change both
 //! together.
 
-use std::mem;
 use std::time::{Duration, Instant};
 
-use tagmatch::{Address, Buffer, Worker};
-use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch::{Address, Worker};
+use tagmatch_comm::coll::{from_bytes, to_bytes};
 use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Comm, Config, Runtime};
+use tagmatch_comm::{Config, Runtime};
 use tagmatch_launch::Job;
+use tagperf::shared::{Call, World};
 
-use crate::case::{Case, Kind, Operation, Outcome, Samples, print_begin};
+use crate::case::{Case, Kind, Outcome, Process, Samples, measure, print_begin};
 use crate::probe::Probe;
 
 const CONTROL: u32 = 5;
 const SIZE_MAX: usize = 2 << 20;
 
-/// One of the two ranks.
-pub(crate) struct Pair {
-    world: Comm<WorkerNet>,
-    sum: Op,
-    /// The buffer that a call takes and gives back.
-    buffer: Buffer,
-    probe: Probe,
+/// One of the two ranks, with the operation that it measures.
+struct Rank<'a> {
+    world: &'a World,
+    call: Call<'a>,
+    probe: &'a mut Probe,
 }
 
-impl Pair {
-    pub(crate) fn new(worker: Worker, other: Address, first: bool) -> Outcome<Self> {
-        let own = worker.address();
-        let (addresses, rank) = if first { ([own, other], 0) } else { ([other, own], 1) };
-        let net = WorkerNet::new(worker, addresses.to_vec(), rank)?;
-        let world = Runtime::new(net, Config::default())?.world();
-        Ok(Pair {
-            world,
-            sum: Op::sum::<u64>(),
-            buffer: Buffer::default(),
-            probe: Probe::new(first)?,
-        })
-    }
-
-    pub(crate) fn run(mut self, cases: &[Case], milliseconds: f64) -> Outcome<()> {
-        let duration = Duration::try_from_secs_f64(milliseconds / 1e3)?;
-        for case in cases {
-            let Kind::Collective { operation, size } = case.kind else {
-                return Err(format!("{} is no collective operation", case.name).into());
-            };
-            if size > SIZE_MAX || !size.is_multiple_of(8) {
-                return Err(format!("{}: multiples of 8 bytes would be right", case.name).into());
-            }
-            self.check(operation, size).map_err(|why| format!("{}: {why}", case.name))?;
-            self.run_timed(case, operation, size, duration)?;
-        }
-        self.agree(0)?;
-        Ok(())
-    }
-
-    fn run_timed(
-        &mut self,
-        case: &Case,
-        operation: Operation,
-        size: usize,
-        duration: Duration,
-    ) -> Outcome<()> {
-        let each = if operation == Operation::Alltoall { 2 } else { 1 };
-        self.buffer = vec![1; each * size].into();
-        let is_first = self.world.rank() == 0;
-        if is_first {
-            print_begin(case);
-        }
-        let before = self.probe.distance();
-        if !is_first {
-            loop {
-                match self.agree(0)? {
-                    0 => {
-                        self.probe.distance();
-                        return Ok(());
-                    }
-                    count => self.calls(operation, size, count, 0)?,
-                }
-            }
-        }
-        // The first pass is warm-up.
-        for (duration, is_last) in [(duration / 4, false), (duration, true)] {
-            let mut samples = Samples::begin();
-            while !samples.enough(duration) {
-                self.agree(case.batch)?;
-                let start = Instant::now();
-                self.calls(operation, size, case.batch, 0)?;
-                samples.push(start.elapsed().as_nanos() as f64 / case.batch as f64);
-            }
-            if is_last {
-                self.agree(0)?;
-                samples.print(case, [before, self.probe.distance()]);
-            }
-        }
-        Ok(())
-    }
-
-    /// `root` is the root of the first broadcast. Roots take turns, so that none runs ahead.
-    fn calls(
-        &mut self,
-        operation: Operation,
-        size: usize,
-        count: usize,
-        mut root: u32,
-    ) -> Outcome<()> {
-        for _ in 0..count {
-            let data = mem::take(&mut self.buffer);
-            self.buffer = match operation {
-                Operation::Barrier => self.world.barrier().wait().map(|()| data),
-                Operation::Bcast => self.world.broadcast(root, data).wait(),
-                Operation::Allreduce => self.world.allreduce(data, &self.sum).wait(),
-                Operation::Alltoall => self.world.alltoall(data).wait(),
-                // The result is the memory of this rank's part in the next call.
-                Operation::Allgather => {
-                    self.world.allgather(data).wait().map(|blocks| blocks.resized(size))
-                }
-                Operation::Dup => self.world.dup().wait().map(|copy| {
-                    copy.free();
-                    data
-                }),
-                Operation::Agree => self.world.agree(u64::MAX).wait().map(|_| data),
-            }?;
-            root ^= 1;
-        }
-        Ok(())
-    }
-
-    /// Checks each result once, at both ranks.
-    fn check(&mut self, operation: Operation, size: usize) -> Outcome<()> {
-        let rank = u64::from(self.world.rank());
-        let bytes =
-            |seed: u64| (0..size as u64).map(move |i| (seed + i * 7 + i / 251).to_le_bytes()[0]);
-        let values =
-            |factor: u64| to_bytes(&(1..=size as u64 / 8).map(|i| i * factor).collect::<Vec<_>>());
-        let mut check = |given: Vec<u8>, wanted: Vec<u8>, root: u32| {
-            self.buffer = given.into();
-            self.calls(operation, size, 1, root)?;
-            if self.buffer == wanted { Ok(()) } else { Err("a wrong result".into()) }
+/// Measures collective operations of two ranks.
+pub(crate) fn run_pair(
+    worker: Worker,
+    other: Address,
+    first: bool,
+    cases: &[Case],
+    duration: Duration,
+) -> Outcome<()> {
+    let own = worker.address();
+    let (addresses, rank) = if first { ([own, other], 0) } else { ([other, own], 1) };
+    let net = WorkerNet::new(worker, addresses.to_vec(), rank)?;
+    let world = Runtime::new(net, Config::default())?.world();
+    let mut probe = Probe::new(first)?;
+    for case in cases {
+        let Kind::Collective { operation, size } = case.kind else {
+            return Err(format!("{} is no collective operation", case.name).into());
         };
-        match operation {
-            Operation::Bcast => (0..2).try_for_each(|root: u32| {
-                let given = if rank == u64::from(root) { 11 } else { 12 };
-                check(bytes(given).collect(), bytes(11).collect(), root)
-            }),
-            Operation::Allreduce => check(values(rank + 1), values(3), 0),
-            Operation::Alltoall => {
-                let given = (0..2).flat_map(|to| bytes(11 + 2 * rank + to)).collect();
-                check(given, (0..2).flat_map(|from| bytes(11 + 2 * from + rank)).collect(), 0)
-            }
-            Operation::Allgather => {
-                let given: Vec<u8> = bytes(11 + rank).collect();
-                let blocks = self.world.allgather(given).wait()?;
-                let wanted: Vec<u8> = (0..2).flat_map(|from| bytes(11 + from)).collect();
-                if blocks == wanted { Ok(()) } else { Err("a wrong result".into()) }
-            }
-            Operation::Barrier | Operation::Dup => check(Vec::new(), Vec::new(), 0),
-            Operation::Agree => {
-                let agreed = self.world.agree(!(1 << rank)).wait()?;
-                if agreed.flags == !3 { Ok(()) } else { Err("wrong flags".into()) }
-            }
+        if size > SIZE_MAX || !size.is_multiple_of(8) {
+            return Err(format!("{}: expected a multiple of 8 bytes", case.name).into());
         }
+        let mut call = Call::new(operation, size as u64, &world);
+        for root in [1, 0] {
+            call.root = root;
+            call.check(true).map_err(|why| format!("{}: {why}", case.name))?;
+        }
+        measure(&mut Rank { world: &world, call, probe: &mut probe }, case, 1, duration)?;
+    }
+    agree(&world, 0)?;
+    Ok(())
+}
+
+impl Process for Rank<'_> {
+    fn is_first(&self) -> bool {
+        self.world.rank() == 0
     }
 
-    /// Both ranks agree on how many calls the next batch has; 0 ends the case. This is also a
-    /// barrier.
+    fn probe(&mut self) -> &mut Probe {
+        self.probe
+    }
+
     fn agree(&self, count: usize) -> Outcome<usize> {
-        let mut number = to_bytes(&[count as u64]);
-        let first = self.world.rank() == 0;
-        if first {
-            self.world.send(1, CONTROL, number.clone()).wait()?;
+        agree(self.world, count)
+    }
+
+    fn batch(&mut self, _: &Case, count: usize) -> Outcome<()> {
+        self.call.root = 0;
+        for _ in 0..count {
+            self.call.run()?;
+            // Roots take turns, so that none runs ahead.
+            self.call.root ^= 1;
         }
-        let other = u32::from(first);
-        number = self.world.recv(other, CONTROL, number).wait()?.data().to_vec();
-        if !first {
-            self.world.send(0, CONTROL, number.clone()).wait()?;
-        }
-        let count = from_bytes::<u64>(&number).first().copied().unwrap_or(0);
-        Ok(usize::try_from(count)?)
+        Ok(())
     }
 }
 
-/// Barriers of a launched job with more ranks than cores, as in `benches/peers/mpi.c`.
-pub(crate) fn run_ranks(case: &Case, ranks: u32, milliseconds: f64) -> Outcome<()> {
-    let duration = Duration::try_from_secs_f64(milliseconds / 1e3)?;
+/// Both ranks agree on how many calls the next batch has.
+fn agree(world: &World, count: usize) -> Outcome<usize> {
+    let mut number = to_bytes(&[count as u64]);
+    let is_first = world.rank() == 0;
+    if is_first {
+        world.send(1, CONTROL, number.clone()).wait()?;
+    }
+    let other = u32::from(is_first);
+    number = world.recv(other, CONTROL, number).wait()?.data().to_vec();
+    if !is_first {
+        world.send(0, CONTROL, number.clone()).wait()?;
+    }
+    let count = from_bytes::<u64>(&number).first().copied().unwrap_or(0);
+    Ok(usize::try_from(count)?)
+}
+
+/// Joins the job that a launcher has made.
+pub(crate) fn join() -> Outcome<(Job, World)> {
     let mut job = Job::join()?;
     let worker = Worker::new(tagmatch::Config::default())?;
     let net = WorkerNet::meet(worker, job.rank(), |own| job.exchange(own))?;
     let world = Runtime::new(net, Config::default())?.world();
+    Ok((job, world))
+}
+
+/// Barriers of a launched job with more ranks than cores, as in `benches/peers/mpi.c`.
+pub(crate) fn run_ranks(case: &Case, ranks: u32, duration: Duration) -> Outcome<()> {
+    let (job, world) = join()?;
     if world.size() != ranks {
         return Err(format!("{}: {} ranks", case.name, world.size()).into());
     }

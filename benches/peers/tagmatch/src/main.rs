@@ -1,15 +1,19 @@
-//! tagmatch's side of `ci/peers`: the work of `benches/peers/work.h`, over the public API.
+//! `ci/peers`: tagmatch beside Open MPI, MPICH and UCX.
 //!
+//! `compare OPTIONS` lets all programs take turns ([`compare`]), and makes tables, JSON and charts
+//! of what they have measured ([`report`]).
+//!
+//! Otherwise this is tagmatch's program: the work of `benches/peers/work.h`, over the public API.
 //! It takes the arguments of the C programs: `CORE_A CORE_B MILLISECONDS CASE...`. The first
 //! process measures. It starts the second one, which runs the same program and answers. The ranks
-//! of `ranks` are started by a launcher, as those of `scale` are.
-//!
-//! [`report`] makes tables, JSON and charts of what all programs have measured.
+//! of `ranks` are started by a launcher, as those of `scale` are. The collective operations are
+//! those that `tagperf` measures.
 
 #![deny(unsafe_code)]
 
 mod case;
 mod collective;
+mod compare;
 #[allow(unsafe_code, reason = "buffers by pointer, as users of an MPI pass them")]
 mod memory;
 #[allow(unsafe_code, reason = "cache lines that two processes share")]
@@ -21,6 +25,7 @@ mod work;
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tagmatch::ofi::OfiConfig;
@@ -29,7 +34,7 @@ use tagmatch::tcp::TcpConfig;
 use tagmatch::{Address, Config, DeviceConfig, Worker};
 
 use crate::case::{Case, Kind, Outcome};
-use crate::collective::{Pair, run_ranks};
+use crate::collective::{run_pair, run_ranks};
 use crate::work::Side;
 
 /// Environment variable with the address of the first process's worker; set for the second process
@@ -48,53 +53,65 @@ const OTHER_LISTEN: &str = "PEERS_OTHER_ADDRESS";
 /// The variable with the file of that namespace.
 const OTHER_NETWORK: &str = "PEERS_OTHER_NETWORK";
 
+/// The status when a program can't measure.
+const FAILED: u8 = 3;
+
 fn main() -> ExitCode {
-    match run() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [name, options @ ..] = &arguments[..]
+        && name == "compare"
+    {
+        return match compare::command(options) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(1),
+            Err(error) => {
+                eprintln!("ci/peers: {error}");
+                ExitCode::from(2)
+            }
+        };
+    }
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            ExitCode::from(3)
+            ExitCode::from(FAILED)
         }
     }
 }
 
-fn run() -> Outcome<()> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    if let Some(outcome) = report::command(&arguments) {
-        return outcome;
-    }
+fn run(arguments: &[String]) -> Outcome<()> {
     if arguments == ["scale"] {
         return scale::run();
     }
-    let [core_a, core_b, milliseconds, cases @ ..] = &arguments[..] else {
+    let [core_a, core_b, milliseconds, cases @ ..] = arguments else {
         return Err("usage: tagmatch-peers CORE_A CORE_B MILLISECONDS CASE...".into());
     };
     let cores: [usize; 2] = [core_a.parse()?, core_b.parse()?];
-    let milliseconds: f64 = milliseconds.parse()?;
+    let duration = Duration::try_from_secs_f64(milliseconds.parse::<f64>()? / 1e3)?;
     let cases = cases.iter().map(|case| case.parse()).collect::<Result<Vec<Case>, _>>()?;
     if let [case @ Case { kind: Kind::Ranks { ranks }, .. }] = &cases[..] {
-        return run_ranks(case, *ranks, milliseconds);
+        return run_ranks(case, *ranks, duration);
     }
     match env::var(FIRST) {
         Ok(first) => {
             pin(cores[1])?;
             let worker = Worker::new(config()?)?;
             println!("{}", worker.address());
-            work(worker, first.parse()?, false, &cases, milliseconds)
+            work(worker, first.parse()?, false, &cases, duration)
         }
         Err(_) => {
             pin(cores[0])?;
             println!("version tagmatch {}", env!("CARGO_PKG_VERSION"));
             let worker = Worker::new(config()?)?;
             let mut second = second()?
-                .args(&arguments)
+                .args(arguments)
                 .env(FIRST, worker.address().to_string())
                 .stdout(Stdio::piped())
                 .spawn()?;
             let mut address = String::new();
-            let said = second.stdout.take().ok_or("the other process has no output")?;
-            BufReader::new(said).read_line(&mut address)?;
-            work(worker, address.trim().parse()?, true, &cases, milliseconds)?;
+            let output = second.stdout.take().ok_or("the other process has no output")?;
+            BufReader::new(output).read_line(&mut address)?;
+            work(worker, address.trim().parse()?, true, &cases, duration)?;
             let status = second.wait()?;
             if status.success() {
                 Ok(())
@@ -134,13 +151,13 @@ fn work(
     other: Address,
     first: bool,
     cases: &[Case],
-    milliseconds: f64,
+    duration: Duration,
 ) -> Outcome<()> {
     if cases.iter().all(|case| matches!(case.kind, Kind::Collective { .. })) {
-        return Pair::new(worker, other, first)?.run(cases, milliseconds);
+        return run_pair(worker, other, first, cases, duration);
     }
     let peer = worker.connect(&other)?;
-    Side::new(worker, peer, first, env::var(OFI).is_ok())?.run(cases, milliseconds)
+    Side::new(worker, peer, first, env::var(OFI).is_ok())?.run(cases, duration)
 }
 
 fn pin(core: usize) -> Outcome<()> {

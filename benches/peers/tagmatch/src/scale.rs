@@ -4,26 +4,20 @@
 use std::time::{Duration, Instant, SystemTime};
 use std::{env, fs};
 
-use tagmatch::Worker;
+use tagmatch_comm::Comm;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::net::worker::WorkerNet;
-use tagmatch_comm::{Comm, Config, Runtime};
-use tagmatch_launch::Job;
+use tagperf::shared::World;
 
 use crate::case::Outcome;
+use crate::collective::join;
 
 /// How often each operation but the first alltoall is measured; the median counts.
 const ROUNDS: usize = 3;
 
-type World = Comm<WorkerNet>;
-
 /// Prints one line a figure at rank 0: its name and its value.
 pub(crate) fn run() -> Outcome<()> {
     let begun: u64 = env::var("PEERS_BEGUN_US")?.parse()?;
-    let mut job = Job::join()?;
-    let worker = Worker::new(tagmatch::Config::default())?;
-    let net = WorkerNet::meet(worker, job.rank(), |own| job.exchange(own))?;
-    let world = Runtime::new(net, Config::default())?.world();
+    let (job, world) = join()?;
     world.barrier().wait()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     print(&world, "start_ms", (now.as_micros() - u128::from(begun)) as f64 / 1e3);

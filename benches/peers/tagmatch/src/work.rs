@@ -1,11 +1,11 @@
 //! The work of `benches/peers/work.h`, line by line. Change both together.
 
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tagmatch::{Buffer, Config, End, Match, Output, Peer, QueuedSend, Received, Request, Worker};
 
-use crate::case::{Case, Kind, Outcome, Samples, print_begin, print_value};
+use crate::case::{Case, Kind, Outcome, Process, measure, print_begin, print_value};
 use crate::memory::{Memory, SIZE_MAX};
 use crate::probe::Probe;
 
@@ -73,8 +73,7 @@ impl Side {
         })
     }
 
-    pub(crate) fn run(mut self, cases: &[Case], milliseconds: f64) -> Outcome<()> {
-        let duration = Duration::try_from_secs_f64(milliseconds / 1e3)?;
+    pub(crate) fn run(mut self, cases: &[Case], duration: Duration) -> Outcome<()> {
         for case in cases {
             let (size, depth) = match case.kind {
                 Kind::Latency { size, depth, .. } => (size, depth),
@@ -220,20 +219,6 @@ impl Side {
         Ok(())
     }
 
-    /// Both sides agree on how many operations the next batch has; 0 ends the case. This is
-    /// also a barrier.
-    fn agree(&self, count: usize) -> Outcome<usize> {
-        let mut number = u32::try_from(count)?.to_ne_bytes();
-        if self.first {
-            self.worker.inject(self.peer, CONTROL, &number)?;
-        }
-        self.worker.recv_blocking(self.which(CONTROL, false), &mut number)?;
-        if !self.first {
-            self.worker.inject(self.peer, CONTROL, &number)?;
-        }
-        Ok(u32::from_ne_bytes(number) as usize)
-    }
-
     fn set_fillers(&mut self, depth: usize, any: bool) -> Outcome<()> {
         if depth < self.fillers.len() || any != self.fillers_any {
             for filler in self.fillers.drain(..) {
@@ -302,46 +287,7 @@ impl Side {
         if let Kind::Buffer { .. } = case.kind {
             self.check_device(size, &case.name)?;
         }
-        if self.first {
-            print_begin(case);
-        }
-        let before = self.probe.distance();
-        if !self.first {
-            loop {
-                match self.agree(0)? {
-                    0 => {
-                        self.probe.distance();
-                        return Ok(());
-                    }
-                    count => self.batch(case, count)?,
-                }
-            }
-        }
-        // The first pass is warm-up.
-        for (duration, is_last) in [(duration / 4, false), (duration, true)] {
-            let mut samples = Samples::begin();
-            while !samples.enough(duration) {
-                self.agree(case.batch)?;
-                let start = Instant::now();
-                self.batch(case, case.batch)?;
-                let nanoseconds = start.elapsed().as_nanos() as f64;
-                samples.push(nanoseconds / (case.batch * operations) as f64);
-            }
-            if is_last {
-                self.agree(0)?;
-                samples.print(case, [before, self.probe.distance()]);
-            }
-        }
-        Ok(())
-    }
-
-    fn batch(&mut self, case: &Case, count: usize) -> Outcome<()> {
-        match case.kind {
-            Kind::Latency { size, any_source, .. } => self.latency_batch(size, any_source, count),
-            Kind::Window { size, window } => self.window_batch(size, window, count),
-            Kind::Buffer { size, .. } => self.buffer_batch(size, count),
-            _ => Ok(()),
-        }
+        measure(self, case, operations, duration)
     }
 
     /// Growth of the resident memory of the second process, per receive or message, with handles
@@ -387,6 +333,37 @@ impl Side {
             self.worker.inject(self.peer, DATA, &growth.to_ne_bytes())?;
         }
         Ok(())
+    }
+}
+
+impl Process for Side {
+    fn is_first(&self) -> bool {
+        self.first
+    }
+
+    fn probe(&mut self) -> &mut Probe {
+        &mut self.probe
+    }
+
+    fn agree(&self, count: usize) -> Outcome<usize> {
+        let mut number = u32::try_from(count)?.to_ne_bytes();
+        if self.first {
+            self.worker.inject(self.peer, CONTROL, &number)?;
+        }
+        self.worker.recv_blocking(self.which(CONTROL, false), &mut number)?;
+        if !self.first {
+            self.worker.inject(self.peer, CONTROL, &number)?;
+        }
+        Ok(u32::from_ne_bytes(number) as usize)
+    }
+
+    fn batch(&mut self, case: &Case, count: usize) -> Outcome<()> {
+        match case.kind {
+            Kind::Latency { size, any_source, .. } => self.latency_batch(size, any_source, count),
+            Kind::Window { size, window } => self.window_batch(size, window, count),
+            Kind::Buffer { size, .. } => self.buffer_batch(size, count),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -302,9 +302,8 @@ fn measure_with<A: RunThreads>(
     case.address = unlinked.address();
     control.send(&Ask::Case(case.clone())).unwrap();
     let Ok(Answer::Ready { address, .. }) = control.receive(READY_TIME) else { panic!() };
-    let measured =
-        measure(control, &ours(case), unlinked, &address, LIMITS, &mut || true).map(drop);
-    measured.unwrap_err()
+    let link = unlinked.connect(&address, control.attention()).unwrap();
+    measure(control, &ours(case), link, LIMITS, &mut || true).map(drop).unwrap_err()
 }
 
 #[test]
@@ -385,7 +384,7 @@ fn a_message_of_another_length_is_found() {
         let (mut control, other) = other::<Local>(strict);
         let error = measure_with::<Local>(&mut control, case, |case| case);
         let failure = explain(&mut control, error);
-        assert!(failure.to_string().contains("999 would be right"), "{failure}");
+        assert!(failure.to_string().contains("expected 999"), "{failure}");
         other.join().unwrap();
     }
 }

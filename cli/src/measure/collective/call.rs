@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tagmatch::Buffer;
 use tagmatch_comm::Error;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_results::show::{one_line, show_size};
+use tagmatch_results::show::{invalid, one_line, show_size};
 
 use super::ranks::World;
 use crate::failure::Failure;
@@ -21,22 +21,43 @@ const VALUE: u64 = 8;
 
 /// The operation that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operation {
+pub enum Operation {
+    /// All wait for all.
     Barrier,
+    /// The root's bytes for all.
     Bcast,
+    /// The sum of all ranks' `u64` values for all.
     Allreduce,
+    /// A message of each rank to each.
     Alltoall,
+    /// The bytes of each rank for all; only `benches/peers` measures it.
+    Allgather,
+    /// A duplicate of the communicator, and its end.
     Dup,
+    /// An agreement on a word of flags.
     Agree,
 }
 
 impl Operation {
-    pub(super) fn name(self) -> &'static str {
+    /// All operations.
+    pub const ALL: [Self; 7] = [
+        Self::Barrier,
+        Self::Bcast,
+        Self::Allreduce,
+        Self::Alltoall,
+        Self::Allgather,
+        Self::Dup,
+        Self::Agree,
+    ];
+
+    /// The name in commands and cases.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
             Self::Bcast => "bcast",
             Self::Allreduce => "allreduce",
             Self::Alltoall => "alltoall",
+            Self::Allgather => "allgather",
             Self::Dup => "dup",
             Self::Agree => "agree",
         }
@@ -48,13 +69,14 @@ impl Operation {
             Self::Bcast => "broadcast of the last rank's bytes",
             Self::Allreduce => "allreduce: the sum of u64 values, known to all",
             Self::Alltoall => "alltoall: a message of each rank to each",
+            Self::Allgather => "allgather: the bytes of each rank, known to all",
             Self::Dup => "dup: a duplicate of the communicator, and its end",
             Self::Agree => "agree: a word of flags, nobody having failed",
         }
     }
 
     pub(super) fn has_size(self) -> bool {
-        matches!(self, Self::Bcast | Self::Allreduce | Self::Alltoall)
+        !matches!(self, Self::Barrier | Self::Dup | Self::Agree)
     }
 
     /// The sizes to measure; 0 for an operation without data.
@@ -65,9 +87,10 @@ impl Operation {
         let sizes = wanted.unwrap_or_else(|| Sizes::powers(VALUE, 1 << 20)).0;
         let odd = sizes.iter().find(|size| !size.is_multiple_of(VALUE));
         match odd.filter(|_| self == Self::Allreduce) {
-            Some(size) => Err(Failure::Usage(format!(
-                "--sizes: {size} B are no whole number of values; multiples of {VALUE} would be right"
-            ))),
+            Some(size) => {
+                let expected = format!("a multiple of {VALUE}, the size of a value");
+                Err(Failure::Usage(invalid("size", size, expected)))
+            }
             None => Ok(sizes),
         }
     }
@@ -84,13 +107,16 @@ impl Operation {
         large.map_or(Ok(()), |size| {
             let size = show_size(*size);
             let most = show_size(BYTES_MAX);
-            Err(format!("--sizes: {size} for {ranks} ranks; {most} in all at most would be right"))
+            Err(format!("--sizes: {size} for {ranks} ranks: expected at most {most} in all"))
         })
     }
 }
 
 /// One operation of one size, and the buffer that it gets and returns.
-pub(super) struct Call<'a> {
+pub struct Call<'a> {
+    /// The root of a broadcast. Unless it is changed it is not rank 0, so that rank 0, whose
+    /// percentiles are printed, receives.
+    pub root: u32,
     operation: Operation,
     world: &'a World,
     sum: Op,
@@ -100,11 +126,12 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// A call of a size that [fits](Operation::fits).
-    pub(super) fn new(operation: Operation, size: u64, world: &'a World) -> Self {
+    pub fn new(operation: Operation, size: u64, world: &'a World) -> Self {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let buffer = Buffer::zeroed(whole(operation.bytes(size, world.size())));
         let size = whole(size);
-        Self { operation, world, sum: Op::sum::<u64>(), size, buffer }
+        let root = world.size() - 1;
+        Self { root, operation, world, sum: Op::sum::<u64>(), size, buffer }
     }
 
     /// Bytes that this rank gives.
@@ -125,33 +152,43 @@ impl<'a> Call<'a> {
 
     /// Makes the call once; returns its duration.
     pub(super) fn make(&mut self) -> Result<Duration, Error> {
+        let start = Instant::now();
+        self.run()?;
+        Ok(start.elapsed())
+    }
+
+    /// Makes the call once, and waits for its end.
+    ///
+    /// # Errors
+    /// A rank has failed.
+    #[inline]
+    pub fn run(&mut self) -> Result<(), Error> {
         let world = self.world;
         let data = mem::take(&mut self.buffer);
-        let start = Instant::now();
-        let done = match self.operation {
+        self.buffer = match self.operation {
             Operation::Barrier => world.barrier().wait().map(|()| data),
-            Operation::Bcast => world.broadcast(self.root(), data).wait(),
+            Operation::Bcast => world.broadcast(self.root, data).wait(),
             Operation::Allreduce => world.allreduce(data, &self.sum).wait(),
             Operation::Alltoall => world.alltoall(data).wait(),
+            // The result is the memory of this rank's part in the next call.
+            Operation::Allgather => {
+                world.allgather(data).wait().map(|blocks| blocks.resized(self.size))
+            }
             Operation::Dup => world.dup().wait().map(|copy| {
                 copy.free();
                 data
             }),
             Operation::Agree => world.agree(u64::MAX).wait().map(|_| data),
-        };
-        let took = start.elapsed();
-        self.buffer = done?;
-        Ok(took)
-    }
-
-    /// The root: not rank 0, so that rank 0, whose percentiles are printed, receives.
-    fn root(&self) -> u32 {
-        self.world.size() - 1
+        }?;
+        Ok(())
     }
 
     /// Makes the call once with values by which each rank can check the result. `one_clock`: all
     /// ranks read the same clock.
-    pub(super) fn check(&mut self, one_clock: bool) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A rank has failed, or the result is wrong; the text says what is.
+    pub fn check(&mut self, one_clock: bool) -> Result<(), String> {
         let world = self.world;
         let size = self.size;
         let own = world.rank();
@@ -168,7 +205,7 @@ impl<'a> Call<'a> {
             }
             Operation::Barrier => world.barrier().wait().map_err(said),
             Operation::Bcast => {
-                let root = self.root();
+                let root = self.root;
                 let given = pattern(if own == root { root } else { own }, 0, size);
                 let got = world.broadcast(root, given).wait().map_err(said)?;
                 right(got == pattern(root, 0, size), "other bytes than the root's")
@@ -190,6 +227,11 @@ impl<'a> Call<'a> {
                 let given = to_all(&|to| pattern(own, to, size));
                 let got = world.alltoall(given).wait().map_err(said)?;
                 right(got == to_all(&|from| pattern(from, own, size)), "other bytes than were sent")
+            }
+            Operation::Allgather => {
+                let got = world.allgather(pattern(own, 0, size)).wait().map_err(said)?;
+                let sent: Vec<u8> = (0..ranks).flat_map(|from| pattern(from, 0, size)).collect();
+                right(got == sent, "other bytes than were sent")
             }
             Operation::Dup => {
                 let copy = world.dup().wait().map_err(said)?;
@@ -239,22 +281,13 @@ mod tests {
     use tagmatch_comm::net::worker::WorkerNet;
     use tagmatch_comm::{Config, Runtime};
 
-    const ALL: [Operation; 6] = [
-        Operation::Barrier,
-        Operation::Bcast,
-        Operation::Allreduce,
-        Operation::Alltoall,
-        Operation::Dup,
-        Operation::Agree,
-    ];
-
     #[test]
     fn every_operation_is_right_and_takes_time() {
         let worker = Worker::new(WorkerConfig::default()).unwrap();
         let addresses = vec![worker.address()];
         let net = WorkerNet::new(worker, addresses, 0).unwrap();
         let world = Runtime::new(net, Config::default()).unwrap().world();
-        for operation in ALL {
+        for operation in Operation::ALL {
             let mut call = Call::new(operation, 24, &world);
             call.check(true).unwrap();
             let before = call.bytes();

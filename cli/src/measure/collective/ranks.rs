@@ -23,7 +23,8 @@ use crate::measure::job::{Placement, exchange, failed};
 use crate::secret;
 use crate::spec::{DeviceArg, HwTagsArg};
 
-pub(super) type World = Comm<WorkerNet>;
+/// A communicator of ranks.
+pub type World = Comm<WorkerNet>;
 
 /// Time for rank 0 to print its message before another rank fails.
 const WORD_TIME: Duration = Duration::from_millis(500);
@@ -60,11 +61,13 @@ pub(super) fn start(
     let rank = job.rank();
     let size = job.size();
     let wrong = match wanted.n {
-        Some(n) if n != size => format!("-n {n}: the launcher has started {size}; no -n"),
-        _ if size < 2 => "one rank has nobody to wait for; `mpiexec -n 2 tagperf ...`".to_owned(),
+        Some(n) if n != size => format!("-n {n}: the launcher has started {size}; use no -n"),
+        _ if size < 2 => {
+            "one rank has nobody to wait for; use `mpiexec -n 2 tagperf ...`".to_owned()
+        }
         _ => return Ranks::new(job, wanted, common).map(Some),
     };
-    Err(refused(rank, wrong + " would be right"))
+    Err(refused(rank, wrong))
 }
 
 fn look(device: &DeviceArg, hw_tags: HwTagsArg) -> Result<FoundDevice, Failure> {
@@ -133,9 +136,9 @@ impl Ranks {
             secret::adopt(job.secret().map_err(failed)?);
         }
         if !places.is_one_network() && device.device == DeviceArg::Shm {
-            let right = "--device auto, verbs, tcp, ucx or ofi would be right";
-            let why =
-                format!("the ranks are not all in one network namespace of one machine; {right}");
+            let why = "the ranks are not all in one network namespace of one machine; use \
+                       --device auto, verbs, tcp, ucx or ofi"
+                .to_owned();
             return Err(refused(job.rank(), why));
         }
         let cpu = places.own_cpu(cpus::possible(common.pin, cpus::is_pinning_refused));

@@ -1,10 +1,12 @@
 //! The aims: ours, divided by the best peer's figure or by another one at the same distance.
 
+use tagperf::shared::Operation;
+
 use super::record::Distance;
 use super::rows::{
     FLOOR, OURS, OURS_BY_LIBFABRIC, OURS_BY_MPIEXEC, OURS_BY_OPENMPI, Ratio, Row, label,
 };
-use crate::case::{Kind, Operation};
+use crate::case::Kind;
 
 const KIB: usize = 1 << 10;
 

@@ -106,18 +106,17 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn parse(text: &str) -> Outcome<Self> {
         let mut record = Record::default();
-        for line in text.lines() {
-            record.line(line).map_err(|why| format!("{why} in the record's line: {line}"))?;
-        }
-        for turn in &mut record.turns {
-            turn.failed = record.failures.iter().any(|[program, group, _]| {
-                *program == turn.program && (group == "all" || *group == turn.group)
-            });
-        }
+        text.lines().try_for_each(|line| record.push(line))?;
         Ok(record)
     }
 
-    fn line(&mut self, line: &str) -> Outcome<()> {
+    /// Adds a line.
+    pub(crate) fn push(&mut self, line: &str) -> Outcome<()> {
+        let added = self.add(line);
+        added.map_err(|why| format!("{why} in the record's line: {line}").into())
+    }
+
+    fn add(&mut self, line: &str) -> Outcome<()> {
         let fields: Vec<_> = line.split('\t').collect();
         let owned = |text: &str| text.to_owned();
         match fields[..] {
@@ -128,10 +127,14 @@ impl Record {
                 program: owned(program),
                 enough: enough.parse()?,
                 cases: cases.iter().map(|case| case.parse()).collect::<Result<_, _>>()?,
-                failed: false,
+                failed: self.is_failed(program, group),
             }),
             ["failed", program, group, reason] => {
                 self.failures.push([program, group, reason].map(owned));
+                let is_of = |turn: &&mut Turn| {
+                    turn.program == program && (group == "all" || turn.group == group)
+                };
+                self.turns.iter_mut().filter(is_of).for_each(|turn| turn.failed = true);
             }
             ["result", program, group, case, min, p50, p90, batches, before, after] => {
                 let probes = [before.parse()?, after.parse()?];
@@ -150,6 +153,13 @@ impl Record {
             _ => return Err("no known fields".into()),
         }
         Ok(())
+    }
+
+    /// Whether `program` isn't run for `group` any more.
+    pub(crate) fn is_failed(&self, program: &str, group: &str) -> bool {
+        self.failures
+            .iter()
+            .any(|[failed, of, _]| failed == program && (of == "all" || of == group))
     }
 
     /// Samples of `case` by `program` at `distance`.

@@ -26,7 +26,7 @@ pub(crate) const GROUPS: [(&str, &str); 9] = [
 ];
 
 /// The figure of a sample that is compared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Stat {
     Min,
     P50,
@@ -34,6 +34,14 @@ pub(crate) enum Stat {
 }
 
 impl Stat {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stat::Min => "min",
+            Stat::P50 => "p50",
+            Stat::P90 => "p90",
+        }
+    }
+
     pub(crate) fn of(self, sample: &Sample) -> f64 {
         match self {
             Stat::Min => sample.min,
