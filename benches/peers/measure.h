@@ -53,7 +53,7 @@ static inline struct arguments parse_arguments(int argc, char **argv)
     return a;
 }
 
-/* One side of a case; see ci/peers for the grammar. */
+/* One side of a case; tagmatch/src/case.rs has the grammar. */
 struct work {
     const char *name;
     char kind[16];   /* latency, window, buffer, posted, unexpected, collective, ranks */

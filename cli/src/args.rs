@@ -143,9 +143,9 @@ impl Cli {
 
 /// Turns clap's explanation, which has several lines, into one: scripts and people want that.
 fn in_one_line(explained: &str) -> String {
-    let said = explained.strip_prefix("error: ").unwrap_or(explained);
+    let explanation = explained.strip_prefix("error: ").unwrap_or(explained);
     let mut out = String::new();
-    for line in said.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in explanation.lines().map(str::trim).filter(|line| !line.is_empty()) {
         // The tip would make an option that is misspelt a HOST.
         if line.starts_with("tip: to pass") {
             continue;

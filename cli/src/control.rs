@@ -74,9 +74,9 @@ impl Control {
     ) -> io::Result<Self> {
         let (sender, lines) = sync_channel(LINES_MAX);
         let waiting = Attention::default();
-        let seen = waiting.clone();
+        let attention = waiting.clone();
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            read_lines(reader, &sender, &seen.0);
+            read_lines(reader, &sender, &attention.0);
             closed();
         })?;
         Ok(Self { lines, writer: Box::new(writer), waiting })

@@ -97,7 +97,7 @@ mod tests {
             std::os::unix::fs::symlink(to, at(from)).unwrap();
         }
         std::os::unix::fs::symlink("loop", at("loop")).unwrap();
-        let said = |a: &Path, b: &Path| {
+        let refusal = |a: &Path, b: &Path| {
             let a = a.to_owned();
             let b = b.to_owned();
             let wrong =
@@ -114,23 +114,25 @@ mod tests {
             ("new", "dangling"),
             ("twice", "./new"),
         ] {
-            let said = said(&at(a), &at(b)).unwrap_or_else(|| panic!("{a} {b}"));
-            assert!(said.contains("both --a and --b go to"), "{said}");
+            let message = refusal(&at(a), &at(b)).unwrap_or_else(|| panic!("{a} {b}"));
+            assert!(message.contains("both --a and --b go to"), "{message}");
             let a = at(a);
             let b = at(b);
-            let said =
+            let message =
                 check_distinct(&[("OLD", &a)], &[("--b", Some(&b))]).unwrap_err().to_string();
-            assert!(said.contains(" is OLD itself"), "{said}");
+            assert!(message.contains(" is OLD itself"), "{message}");
         }
         for (a, b) in
             [("there", "new"), ("new", "newer"), ("there", "deep/there"), ("loop", "loop")]
         {
-            assert_eq!(said(&at(a), &at(b)), None, "{a} {b}");
+            assert_eq!(refusal(&at(a), &at(b)), None, "{a} {b}");
         }
         let dash = Path::new("-");
         let null = Path::new("/dev/null");
-        assert!(said(dash, dash).unwrap().contains("both --a and --b go to -; another file"));
-        assert_eq!((said(null, null), said(dash, null)), (None, None));
+        assert!(
+            refusal(dash, dash).unwrap().contains("both --a and --b go to -; use another file")
+        );
+        assert_eq!((refusal(null, null), refusal(dash, null)), (None, None));
         assert!(check_distinct(&[("OLD", dash)], &[("--b", Some(&dash.to_owned()))]).is_ok());
     }
 }

@@ -172,7 +172,7 @@ fn tcp(style: Style) -> String {
     let (loopback, hosts): (Vec<IpAddr>, _) = hosts.into_iter().partition(IpAddr::is_loopback);
     let is_alone = hosts.is_empty();
     let hosts = if is_alone { loopback } else { hosts };
-    let told: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+    let names: Vec<_> = hosts.iter().map(ToString::to_string).collect();
     let secret = match (secret::known(), secret::source()) {
         (Err(why), _) => {
             let lines = [format!("the secret can't be used: {}", one_line(why)), NEW_SECRET.into()];
@@ -197,7 +197,7 @@ fn tcp(style: Style) -> String {
     };
     let more = [
         secret,
-        format!("listens on all addresses, and tells peers: {}", told.join(" ")),
+        format!("listens on all addresses, and tells peers: {}", names.join(" ")),
         "next: tagperf lat --device tcp:INTERFACE or tcp:ADDRESS for fewer".into(),
     ];
     entry(style, "tcp", works, &[lines, more.to_vec()].concat())

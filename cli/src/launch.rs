@@ -23,11 +23,11 @@ pub(crate) fn command(args: &args::Run) -> Result<(), Failure> {
     let launch =
         Launch::new(args.command.clone(), args.n).label(args.label).keep_going(args.keep_going);
     let (teller, is_told) = tell();
-    let told = move |member: Member, failure: &launcher::Failure| {
+    let report = move |member: Member, failure: &launcher::Failure| {
         let line = one_line(format!("tagperf run: rank {member} {failure}")) + "\n";
         let _ = teller.send(line);
     };
-    let run = launcher::run_on(&launch, hosts(args)?.as_ref(), told);
+    let run = launcher::run_on(&launch, hosts(args)?.as_ref(), report);
     // If this message can't be written, the exit status still tells of the failure.
     let _ = is_told.recv_timeout(TELL_TIME);
     match run {

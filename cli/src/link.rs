@@ -194,10 +194,12 @@ impl<A: Access> Link<A> {
     #[inline]
     fn pattern(&self, any: bool, tag: u64) -> Match {
         let tag = self.tags.tag(tag);
-        match any {
-            true => Match::masked(tag, self.tags.any_source()),
-            false if !self.tags.source_in_tag => Match::tag(tag).from(self.peer),
-            false => Match::tag(tag),
+        if any {
+            Match::masked(tag, self.tags.any_source())
+        } else if self.tags.source_in_tag {
+            Match::tag(tag)
+        } else {
+            Match::tag(tag).from(self.peer)
         }
     }
 

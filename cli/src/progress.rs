@@ -21,7 +21,7 @@ pub(crate) struct Progress {
     streams: bool,
     /// When this row began, and when the stream last got a line.
     begun: Instant,
-    told: Instant,
+    last_line: Instant,
 }
 
 impl Progress {
@@ -39,13 +39,13 @@ impl Progress {
         let style = ProgressStyle::with_template("[{bar:24}] {pos}/{len} {wide_msg}");
         bar.set_style(style.expect("the template is sound").progress_chars("=> "));
         let now = Instant::now();
-        Self { bar, drawn: now, streams, begun: now, told: now }
+        Self { bar, drawn: now, streams, begun: now, last_line: now }
     }
 
     /// Begins a row.
     pub(crate) fn begin(&mut self, what: String) {
         self.draw(what);
-        (self.begun, self.told) = (self.drawn, self.drawn);
+        (self.begun, self.last_line) = (self.drawn, self.drawn);
     }
 
     fn draw(&mut self, what: String) {
@@ -61,8 +61,8 @@ impl Progress {
         tell: impl FnOnce(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let now = Instant::now();
-        if self.streams && now - self.told >= stream::PROGRESS {
-            self.told = now;
+        if self.streams && now - self.last_line >= stream::PROGRESS {
+            self.last_line = now;
             let position = usize::try_from(self.bar.position()).unwrap_or(usize::MAX);
             let steps = self.bar.length().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let line = stream::progress(&what(), position + 1, steps, now - self.begun);

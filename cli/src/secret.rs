@@ -216,8 +216,8 @@ fn read<const N: usize>(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(error) => return Err(error.into()),
         };
-        let seen = length.min(wanted.len());
-        if bytes[..seen] != wanted[..seen] {
+        let count = length.min(wanted.len());
+        if bytes[..count] != wanted[..count] {
             return Err(Unproved::Garbage);
         }
     }

@@ -131,8 +131,8 @@ impl Pmi1 {
     fn introduce(socket: File, id: u32) -> Result<Self, Pmi1Error> {
         let mut reader = BufReader::new(socket);
         let id = id.to_string();
-        let said = wire::line("initack", &[("pmiid", &id)])?;
-        reader.get_mut().write_all(said.as_bytes()).map_err(WireError::Broken)?;
+        let request = wire::line("initack", &[("pmiid", &id)])?;
+        reader.get_mut().write_all(request.as_bytes()).map_err(WireError::Broken)?;
         expect(&mut reader, "initack")?;
         let size: u32 = number(&expect(&mut reader, "set")?, "set", "size")?;
         let rank: u32 = number(&expect(&mut reader, "set")?, "set", "rank")?;
@@ -281,8 +281,8 @@ impl Pmi1 {
     /// # Errors
     /// The connection to the launcher has ended.
     pub fn abort(mut self, status: u8) -> Result<(), Pmi1Error> {
-        let said = wire::line("abort", &[("exitcode", &status.to_string())])?;
-        self.reader.get_mut().write_all(said.as_bytes()).map_err(WireError::Broken)?;
+        let request = wire::line("abort", &[("exitcode", &status.to_string())])?;
+        self.reader.get_mut().write_all(request.as_bytes()).map_err(WireError::Broken)?;
         Ok(())
     }
 
@@ -297,11 +297,11 @@ impl Pmi1 {
 
     fn say(
         &mut self,
-        said: &str,
+        request: &str,
         asked: &'static str,
         wanted: &'static str,
     ) -> Result<PmiLine, Pmi1Error> {
-        self.reader.get_mut().write_all(said.as_bytes()).map_err(WireError::Broken)?;
+        self.reader.get_mut().write_all(request.as_bytes()).map_err(WireError::Broken)?;
         let answer = expect(&mut self.reader, wanted)?;
         match answer.field("rc") {
             None | Some("0") => Ok(answer),

@@ -352,9 +352,9 @@ impl Pmix {
             let known = rank as usize;
             if self.others[known].is_none() {
                 // PMIX_OPTIONAL: the call doesn't wait for a value that isn't here.
-                let said = self.value(rank, IDENTITY, &[pmix_info_t::set(PMIX_OPTIONAL)]);
-                let said = said.ok().and_then(|said| said.text());
-                self.others[known] = said.and_then(|said| Identity::parse(&said));
+                let value = self.value(rank, IDENTITY, &[pmix_info_t::set(PMIX_OPTIONAL)]);
+                let text = value.ok().and_then(|value| value.text());
+                self.others[known] = text.and_then(|text| Identity::parse(&text));
             }
             let (Some(other), Some(own)) = (&self.others[known], &self.identity) else { continue };
             if other.is_gone(own) {

@@ -260,8 +260,8 @@ impl Server {
             None => return refused("no_key"),
             // One block of all processes, on one node.
             Some(key @ "PMI_process_mapping") => {
-                let said = self.values.get(key).cloned();
-                Some(said.unwrap_or_else(|| format!("(vector,(0,1,{}))", self.size())))
+                let mapping = self.values.get(key).cloned();
+                Some(mapping.unwrap_or_else(|| format!("(vector,(0,1,{}))", self.size())))
             }
             Some("PMI_dead_processes") => Some(list(&self.dead)),
             Some(key) => self.values.get(key).cloned(),

@@ -100,9 +100,12 @@ impl Blocks {
             (amount / of * 100.0).round() / 100.0
         };
         let figures: Vec<_> = done.chunks(pairs).map(figure).collect();
-        (!figures.is_empty()).then(|| match self.is_latency {
-            true => BlockFigures { latency_ns: figures, ..BlockFigures::default() },
-            false => BlockFigures { messages_per_s: figures, ..BlockFigures::default() },
+        (!figures.is_empty()).then(|| {
+            if self.is_latency {
+                BlockFigures { latency_ns: figures, ..BlockFigures::default() }
+            } else {
+                BlockFigures { messages_per_s: figures, ..BlockFigures::default() }
+            }
         })
     }
 }

@@ -78,18 +78,19 @@ mod tests {
     fn a_sweep_says_whether_depth_costs() {
         let base = row(0, 0, 0, 300.0, 42);
         let alike = row(16, 0, 0, 301.0, 42);
-        let said = depth_verdict(&[base.clone(), alike.clone(), row(0, 16, 0, 299.0, 42)]);
+        let verdict = depth_verdict(&[base.clone(), alike.clone(), row(0, 16, 0, 299.0, 42)]);
         assert!(
-            said.starts_with("depth costs nothing beyond noise: 2 rows, all below +2."),
-            "{said}"
+            verdict.starts_with("depth costs nothing beyond noise: 2 rows, all below +2."),
+            "{verdict}"
         );
         let slow = row(16384, 0, 50, 360.0, 42);
-        let said = depth_verdict(&[alike.clone(), base.clone(), slow, row(0, 4096, 0, 330.0, 42)]);
+        let verdict =
+            depth_verdict(&[alike.clone(), base.clone(), slow, row(0, 4096, 0, 330.0, 42)]);
         let want = "depth costs little: 2 of 3 rows are slower than depth 0; most with 16 384 posted, 50 % \
                     any source, by +20.0 % (+19.";
-        assert!(said.starts_with(want), "{said}");
-        let said = depth_verdict(&[base.clone(), row(64, 0, 0, 3000.0, 42)]);
-        assert!(said.starts_with("depth costs: 1 of 1 rows"), "{said}");
+        assert!(verdict.starts_with(want), "{verdict}");
+        let verdict = depth_verdict(&[base.clone(), row(64, 0, 0, 3000.0, 42)]);
+        assert!(verdict.starts_with("depth costs: 1 of 1 rows"), "{verdict}");
         for (rows, why) in [
             (vec![alike], "none: depth 0,"),
             (vec![base.clone()], "none: too few"),

@@ -31,17 +31,13 @@ pub struct Document {
 impl Document {
     /// A test that begins.
     pub fn new(test: &'static str, device: String, config: Config, validated: bool) -> Self {
-        let results = Vec::new();
-        let matching = Matching::default();
-        let header = Header::new(test);
-        let nic_matches = None;
         Self {
-            header,
+            header: Header::new(test),
             device,
             config,
-            results,
-            matching,
-            nic_matches,
+            results: Vec::new(),
+            matching: Matching::default(),
+            nic_matches: None,
             validated,
             interrupted: false,
         }

@@ -61,19 +61,22 @@ impl Histogram {
             return self.bins.clone();
         }
         let all: u64 = self.bins.iter().map(|bin| bin.2).sum();
-        let mut seen = 0;
+        let mut sum = 0;
         let most = self.bins.iter().find(|bin| {
-            seen += bin.2;
-            seen >= all - all / 100
+            sum += bin.2;
+            sum >= all - all / 100
         });
         let most = most.map_or(last.1, |bin| bin.1);
         // Below 1 ns ratios mean nothing.
         let ratio = (most / first.0.max(1.0)).powf(1.0 / LINES as f64);
         let mut lines: Vec<(f64, f64, u64)> = Vec::new();
         for &(from, below, count) in &self.bins {
-            let room = |line_from: f64| match from < most {
-                true => below <= (line_from.max(1.0) * ratio).min(most),
-                false => line_from >= most && below <= 10f64.powf(line_from.log10().floor() + 1.0),
+            let room = |line_from: f64| {
+                if from < most {
+                    below <= (line_from.max(1.0) * ratio).min(most)
+                } else {
+                    line_from >= most && below <= 10f64.powf(line_from.log10().floor() + 1.0)
+                }
             };
             match lines.last_mut() {
                 Some(line) if room(line.0) => (line.1, line.2) = (below, line.2 + count),

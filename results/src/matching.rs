@@ -82,58 +82,37 @@ impl Matching {
     pub const COUNTS: usize = 16;
 
     /// All counts, in an order that every process of this version knows.
-    pub fn counts(&self) -> [u64; Self::COUNTS] {
-        let Self {
-            hardware,
-            posted,
-            unexpected,
-            by_device,
-            not_offloaded,
-            list_faults,
-            bugs,
-            sent_beyond,
-            unregistered,
-        } = *self;
-        let NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off } =
-            not_offloaded;
-        [
-            hardware,
-            posted,
-            unexpected,
-            by_device,
-            too_small,
-            list_full,
-            order,
-            source,
-            memory,
-            slices,
-            phase,
-            off,
-            list_faults,
-            bugs,
-            sent_beyond,
-            unregistered,
-        ]
+    pub fn counts(mut self) -> [u64; Self::COUNTS] {
+        self.places().map(|count| *count)
     }
 
     /// The counts of [`counts`](Self::counts).
     pub fn of_counts(counts: [u64; Self::COUNTS]) -> Self {
-        let [hardware, posted, unexpected, by_device, rest @ ..] = counts;
-        let [reasons @ .., list_faults, bugs, sent_beyond, unregistered] = rest;
-        let [too_small, list_full, order, source, memory, slices, phase, off] = reasons;
-        let not_offloaded =
-            NotOffloaded { too_small, list_full, order, source, memory, slices, phase, off };
-        Self {
-            hardware,
-            posted,
-            unexpected,
-            by_device,
-            not_offloaded,
-            list_faults,
-            bugs,
-            sent_beyond,
-            unregistered,
-        }
+        let mut matching = Self::default();
+        matching.places().into_iter().zip(counts).for_each(|(place, count)| *place = count);
+        matching
+    }
+
+    fn places(&mut self) -> [&mut u64; Self::COUNTS] {
+        let reasons = &mut self.not_offloaded;
+        [
+            &mut self.hardware,
+            &mut self.posted,
+            &mut self.unexpected,
+            &mut self.by_device,
+            &mut reasons.too_small,
+            &mut reasons.list_full,
+            &mut reasons.order,
+            &mut reasons.source,
+            &mut reasons.memory,
+            &mut reasons.slices,
+            &mut reasons.phase,
+            &mut reasons.off,
+            &mut self.list_faults,
+            &mut self.bugs,
+            &mut self.sent_beyond,
+            &mut self.unregistered,
+        ]
     }
 
     /// Adds counts of another side or row.

@@ -182,9 +182,9 @@ mod tests {
     fn rows_that_differ_in_more_than_the_size_are_told_apart() {
         let mut osu = Osu::default();
         let mut comment = |test, row: &Row| {
-            let said = osu.row(test, row);
-            let lines: Vec<_> = said.lines().collect();
-            assert!(lines.len() <= 2 && !lines[lines.len() - 1].starts_with('#'), "{said}");
+            let text = osu.row(test, row);
+            let lines: Vec<_> = text.lines().collect();
+            assert!(lines.len() <= 2 && !lines[lines.len() - 1].starts_with('#'), "{text}");
             (lines.len() == 2).then(|| lines[0].to_owned())
         };
         let mut some = Row::sample();

@@ -256,8 +256,8 @@ fn parameters(row: &Row, config: &Config) -> Result<BTreeMap<String, String>, St
     ] {
         let part = part.map_err(|error| error.to_string())?;
         let fields = part.as_object().into_iter().flatten();
-        let told = fields.filter(|(_, value)| is_told(value));
-        all.extend(told.map(|(name, value)| (one_line(name), short(value))));
+        let fields = fields.filter(|(_, value)| is_told(value));
+        all.extend(fields.map(|(name, value)| (one_line(name), short(value))));
     }
     Ok(all)
 }

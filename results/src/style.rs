@@ -35,13 +35,14 @@ impl Style {
             return text.to_owned();
         }
         let lines = text.split_inclusive('\n').map(|line| {
-            let (said, end) = line.strip_suffix('\n').map_or((line, ""), |said| (said, "\n"));
-            let said = match said {
-                _ if said.starts_with("# warning") => self.sgr(said, "33"),
-                _ if said.starts_with('#') => self.sgr(said, "2"),
-                _ => said.to_owned(),
+            let (content, end) =
+                line.strip_suffix('\n').map_or((line, ""), |content| (content, "\n"));
+            let content = match content {
+                _ if content.starts_with("# warning") => self.sgr(content, "33"),
+                _ if content.starts_with('#') => self.sgr(content, "2"),
+                _ => content.to_owned(),
             };
-            said + end
+            content + end
         });
         lines.collect()
     }

@@ -28,11 +28,11 @@ impl Tally {
         // The least depth that is not exceeded in at least `per_mille` of all searches.
         let percentile = |per_mille: u64| {
             let wanted = (searches * per_mille).div_ceil(1000);
-            let mut seen = 0;
+            let mut sum = 0;
             by_depth()
                 .find(|(_, count)| {
-                    seen += count;
-                    seen >= wanted
+                    sum += count;
+                    sum >= wanted
                 })
                 .map_or(0, |(depth, _)| depth)
         };

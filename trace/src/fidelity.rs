@@ -22,7 +22,7 @@ pub struct Fidelity {
 #[derive(Debug)]
 pub struct FidelityCounter<'a> {
     recorded: Option<&'a [Option<Id>]>,
-    seen: usize,
+    position: usize,
     fidelity: Fidelity,
 }
 
@@ -30,13 +30,13 @@ impl<'a> FidelityCounter<'a> {
     /// For a run of `trace`.
     #[must_use]
     pub fn new(trace: &'a Trace) -> Self {
-        Self { recorded: trace.recorded.as_deref(), seen: 0, fidelity: Fidelity::default() }
+        Self { recorded: trace.recorded.as_deref(), position: 0, fidelity: Fidelity::default() }
     }
 
     /// Takes in the next operation and its result.
     pub fn see(&mut self, op: &TraceOp, result: Option<OpResult>) {
-        let at = self.seen;
-        self.seen += 1;
+        let at = self.position;
+        self.position += 1;
         let Some(recorded) = self.recorded.and_then(|recorded| recorded.get(at)) else { return };
         let found = match (op, result) {
             (TraceOp::Msg { .. }, Some(OpResult::Match { recv, .. })) => Some(recv),

@@ -32,7 +32,7 @@ pub struct Timeline {
     /// Of the unexpected list, by stretch.
     pub unexpected_max: Vec<u64>,
     #[serde(skip)]
-    seen: u64,
+    position: u64,
     /// Of the posted list, over the whole trace.
     #[serde(skip)]
     pub posted: Peak,
@@ -57,8 +57,8 @@ impl Timeline {
     /// Takes in the depths after the next operation.
     pub fn see(&mut self, posted: usize, unexpected: usize) {
         let points = self.posted_max.len() as u128;
-        let at = u128::from(self.seen) * points / u128::from(self.operations.max(1));
-        self.seen += 1;
+        let at = u128::from(self.position) * points / u128::from(self.operations.max(1));
+        self.position += 1;
         let Some(at) = usize::try_from(at).ok().filter(|&at| at < self.posted_max.len()) else {
             return;
         };
@@ -66,8 +66,8 @@ impl Timeline {
         let unexpected = unexpected as u64;
         self.posted_max[at] = self.posted_max[at].max(posted);
         self.unexpected_max[at] = self.unexpected_max[at].max(unexpected);
-        self.posted.see(posted, self.seen);
-        self.unexpected.see(unexpected, self.seen);
+        self.posted.see(posted, self.position);
+        self.unexpected.see(unexpected, self.position);
     }
 }
 

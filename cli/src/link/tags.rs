@@ -87,12 +87,12 @@ mod tests {
         {
             let needs = WorkerNeeds { immediate, ..WorkerNeeds::default() };
             let tags = TagScheme::of(&device(name), needs, HwTagsArg::Off);
-            let mut seen = std::collections::BTreeSet::new();
+            let mut all_tags = std::collections::BTreeSet::new();
             for kind in 1..8 {
                 for number in [0, 1, 63, (1 << 20) - 1] {
                     let tag = tags.tag(kind << KIND_SHIFT | number);
                     assert_eq!(tag.0 & tags.layout.source_mask().0, 0, "{name}");
-                    assert!(seen.insert(tag.0), "{name}: {kind} {number}");
+                    assert!(all_tags.insert(tag.0), "{name}: {kind} {number}");
                 }
             }
             if name == "ucx" {

@@ -1,4 +1,4 @@
-//! The bounds of a phase, a batch of messages, the token that announces it, and the tags of all messages.
+//! The limits of a phase; a batch of messages, its token, and the tags of all messages.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ pub(super) const END: u64 = 7 << 56;
 /// Length of a token.
 pub(super) const TOKEN_BYTES: usize = 24;
 
-/// The bounds of the warm-up, or of the part that counts. Whichever is reached first ends it.
+/// The limits of the warm-up, or of the part that counts. Whichever is reached first ends it.
 #[derive(Clone, Copy)]
-pub(super) struct Phase {
+pub(super) struct PhaseLimits {
     pub(super) iters: u64,
     pub(super) time: Duration,
     pub(super) counts: bool,

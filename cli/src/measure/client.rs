@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tagmatch_results::show::one_line;
 use tagmatch_results::{Blocks, Matching, PlannedRate, Samples};
 
-use super::batch::{Batch, Phase};
+use super::batch::{Batch, PhaseLimits};
 use super::drain::Drain;
 use super::error::MeasureError;
 use super::open_loop::{PlannedResult, PlannedSender};
@@ -179,11 +179,11 @@ fn phases<A: RunThreads>(
     };
     let mut measured = Measured::new(participant);
     let Limits { iters, time, warmup_iters, warmup_time } = limits;
-    let warmup = Phase { iters: warmup_iters, time: warmup_time, counts: false };
+    let warmup = PhaseLimits { iters: warmup_iters, time: warmup_time, counts: false };
     phase(participant, &mut loops, warmup, &mut measured, tick)?;
     if !measured.interrupted {
         measured = Measured::new(participant);
-        let counted = Phase { iters, time, counts: true };
+        let counted = PhaseLimits { iters, time, counts: true };
         phase(participant, &mut loops, counted, &mut measured, tick)?;
     } else {
         measured.iters = 0;
@@ -203,11 +203,11 @@ struct OtherLoops {
 fn phase<A: RunThreads>(
     participant: &mut Participant<'_, A>,
     loops: &mut OtherLoops,
-    phase: Phase,
+    phase: PhaseLimits,
     measured: &mut Measured,
     tick: &mut impl FnMut() -> bool,
 ) -> Result<(), MeasureError> {
-    let Phase { iters, time, counts } = phase;
+    let PhaseLimits { iters, time, counts } = phase;
     if matches!(participant.case.traffic, Traffic::Planned { .. }) {
         if iters > 0 {
             measured.add_planned(loops.out.phase(participant, phase, tick)?);

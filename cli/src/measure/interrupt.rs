@@ -45,7 +45,7 @@ impl Interrupt {
     }
 
     /// Whether ^C was pressed.
-    pub(super) fn came(&self) -> bool {
+    pub(super) fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

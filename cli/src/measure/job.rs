@@ -36,20 +36,20 @@ pub(super) struct Placement {
 impl Placement {
     /// Tells all ranks the place of this one, and hears theirs.
     pub(super) fn exchange(job: &mut Job) -> Result<Self, Failure> {
-        let said = exchange(job, &place())?;
-        Ok(Self::of(usize::try_from(job.rank()).unwrap_or(usize::MAX), &said))
+        let texts = exchange(job, &place())?;
+        Ok(Self::of(usize::try_from(job.rank()).unwrap_or(usize::MAX), &texts))
     }
 
     /// Reads the places of all ranks.
-    fn of(rank: usize, said: &[impl AsRef<[u8]>]) -> Self {
-        let read = |said: &[u8]| {
-            let said = String::from_utf8_lossy(said).into_owned();
-            let mut words = said.split(' ');
+    fn of(rank: usize, texts: &[impl AsRef<[u8]>]) -> Self {
+        let read = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text).into_owned();
+            let mut words = text.split(' ');
             let [machine, network] = [(); 2].map(|()| words.next().unwrap_or_default().to_owned());
             (machine, network, words.filter_map(|cpu| cpu.parse().ok()).collect())
         };
         let places: Vec<(String, String, Vec<u32>)> =
-            said.iter().map(|said| read(said.as_ref())).collect();
+            texts.iter().map(|text| read(text.as_ref())).collect();
         let here = places.get(rank).map(|(machine, network, _)| (machine.clone(), network.clone()));
         let (machine, network) = here.unwrap_or_default();
         let is_one_network = places.iter().all(|(m, n, _)| (m, n) == (&machine, &network));

@@ -42,9 +42,9 @@ pub(super) fn join() -> Result<LaunchRole, Failure> {
         (2, 0) => {
             let secret = shared_secret(&mut job)?;
             let places = Placement::exchange(&mut job)?;
-            let said = exchange(&mut job, b"")?;
+            let addresses = exchange(&mut job, b"")?;
             leave(job)?;
-            connect(&said[1], &secret, CONNECT_TIME)
+            connect(&addresses[1], &secret, CONNECT_TIME)
                 .map(|stream| LaunchRole::Measures(stream, places))
         }
         (2, _) => {
@@ -91,9 +91,10 @@ fn listen(is_here: bool) -> io::Result<(TcpListener, String)> {
 
 /// Connects to rank 1 at one of its places. Tries again for a while, since rank 1 may be busy with
 /// connections of others.
-fn connect(said: &[u8], secret: &Secret, time: Duration) -> Result<TcpStream, Failure> {
-    let said = String::from_utf8_lossy(said).into_owned();
-    let places: Vec<SocketAddr> = said.split(' ').filter_map(|place| place.parse().ok()).collect();
+fn connect(addresses: &[u8], secret: &Secret, time: Duration) -> Result<TcpStream, Failure> {
+    let addresses = String::from_utf8_lossy(addresses).into_owned();
+    let places: Vec<SocketAddr> =
+        addresses.split(' ').filter_map(|place| place.parse().ok()).collect();
     let begin = Instant::now();
     let mut why = String::from("it has no address");
     loop {
@@ -104,7 +105,7 @@ fn connect(said: &[u8], secret: &Secret, time: Duration) -> Result<TcpStream, Fa
             }
         }
         if places.is_empty() || begin.elapsed() >= time {
-            return Err(failed(format!("rank 1 at {said} can't be reached: {why}")));
+            return Err(failed(format!("rank 1 at {addresses} can't be reached: {why}")));
         }
         std::thread::sleep(POLL_TIME);
     }
@@ -159,8 +160,8 @@ mod tests {
             let accepted = scope.spawn(|| accept(&listener, &secret).unwrap());
             assert!(connect(places.as_bytes(), &another, Duration::ZERO).is_err());
             // The first place is no place, and nobody listens at the second.
-            let said = format!("nowhere 127.0.0.1:1 {places}");
-            connect(said.as_bytes(), &secret, SOON).unwrap().write_all(b"x").unwrap();
+            let addresses = format!("nowhere 127.0.0.1:1 {places}");
+            connect(addresses.as_bytes(), &secret, SOON).unwrap().write_all(b"x").unwrap();
             accepted.join().unwrap()
         });
         let mut byte = [0];

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tagmatch_results::show::tenths;
 use tagmatch_results::{PlannedRate, Samples};
 
-use super::batch::{ANSWER, Batch, DATA, END, Phase};
+use super::batch::{ANSWER, Batch, DATA, END, PhaseLimits};
 use super::error::MeasureError;
 use super::participant::Participant;
 use super::threads::RunThreads;
@@ -92,10 +92,10 @@ impl PlannedSender {
     pub(super) fn phase<A: RunThreads>(
         &mut self,
         participant: &mut Participant<'_, A>,
-        phase: Phase,
+        phase: PhaseLimits,
         tick: &mut impl FnMut() -> bool,
     ) -> Result<PlannedResult, MeasureError> {
-        let Phase { iters, time, counts } = phase;
+        let PhaseLimits { iters, time, counts } = phase;
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut schedule = Schedule::new(participant.case);
         let mut sending: VecDeque<Sending<A>> = VecDeque::with_capacity(self.free.len());
@@ -249,12 +249,12 @@ impl<A: RunThreads> PlannedReceiver<A> {
         let mut samples = Samples::default();
         let mut recent_ns: Vec<u64> = Vec::with_capacity(RECENT_MAX);
         let mut start = None;
-        let mut came = 0u64;
+        let mut arrivals = 0u64;
         let mut polls = 0u32;
         let mut sent: Option<u32> = None;
         participant.go(batch)?;
         #[expect(clippy::cast_possible_truncation, reason = "compared in 32 bits")]
-        while sent != Some(came as u32) {
+        while sent != Some(arrivals as u32) {
             let Some(result) = self.posted.front_mut().and_then(Receiving::test) else {
                 if recent_ns.len() >= RECENT_MAX / 8 {
                     recent_ns.drain(..).for_each(|ns| samples.record_one_way(ns));
@@ -286,14 +286,14 @@ impl<A: RunThreads> PlannedReceiver<A> {
                 return Err(MeasureError::Length { found, wanted });
             }
             if participant.case.validate {
-                stamp(self.done + came).check(&received.buffer)?;
+                stamp(self.done + arrivals).check(&received.buffer)?;
             }
             self.posted.push_back(receive(participant, received.buffer));
-            (came, polls) = (came + 1, 0);
+            (arrivals, polls) = (arrivals + 1, 0);
         }
         // The last message is received after the matches are counted: it is not a measured one.
         participant.end_batch(batch);
-        self.done += came;
+        self.done += arrivals;
         for ns in recent_ns {
             samples.record_one_way(ns);
         }

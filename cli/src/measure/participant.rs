@@ -90,9 +90,12 @@ impl<'a, A: RunThreads> Participant<'a, A> {
     }
 
     fn fill(&mut self, go_on: &mut impl FnMut() -> bool) -> Result<(), MeasureError> {
-        let mut pause = |n: u64| match n.is_multiple_of(FILLERS_PER_LOOK) && !go_on() {
-            true => Err(LinkError::Interrupted),
-            false => Ok(()),
+        let mut pause = |n: u64| {
+            if n.is_multiple_of(FILLERS_PER_LOOK) && !go_on() {
+                Err(LinkError::Interrupted)
+            } else {
+                Ok(())
+            }
         };
         for n in 0..self.case.posted_depth {
             pause(n)?;

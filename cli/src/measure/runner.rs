@@ -104,9 +104,8 @@ impl TestRunner {
         };
         // If ^C hits the second process before it ignores the signal, that is an interruption, not
         // a failure.
-        let other = other.transpose().map_err(|failure| match interrupt.came() {
-            true => Failure::Interrupted,
-            false => failure,
+        let other = other.transpose().map_err(|failure| {
+            if interrupt.is_raised() { Failure::Interrupted } else { failure }
         })?;
         if let Some(pin) = common.pin() {
             cpus::pin(pin.here)?;
@@ -136,14 +135,14 @@ impl TestRunner {
 
     /// Whether the user has interrupted the test, or it failed.
     pub(super) fn is_over(&self) -> bool {
-        self.failed.is_some() || self.interrupt.came()
+        self.failed.is_some() || self.interrupt.is_raised()
     }
 
     /// The outcome: success, a failure, or an interruption.
     pub(super) fn outcome(self) -> Result<(), Failure> {
         match self.failed {
             Some(failure) => Err(failure),
-            None if self.interrupt.came() => Err(Failure::Interrupted),
+            None if self.interrupt.is_raised() => Err(Failure::Interrupted),
             None => Ok(()),
         }
     }
@@ -183,7 +182,7 @@ impl TestRunner {
         let wanted = cases.len();
         let mut progress = Progress::new(wanted, plan.common.report.json_stream);
         let interrupt = self.interrupt.clone();
-        let mut looked = Instant::now();
+        let mut last_look = Instant::now();
         let mut complete = true;
         for (at, mut case) in cases.into_iter().enumerate() {
             if posted_max.is_some_and(|most| case.posted_depth > most) {
@@ -195,14 +194,14 @@ impl TestRunner {
             // If progress can't be written, the row can't be either, and that one reports the
             // error.
             let go_on = || {
-                let told = progress.at(|| what.clone(), |line| report.progress(line));
-                let is_due = looked.elapsed() >= LOOK_TIME;
+                let output = progress.at(|| what.clone(), |line| report.progress(line));
+                let is_due = last_look.elapsed() >= LOOK_TIME;
                 if is_due {
-                    looked = Instant::now();
+                    last_look = Instant::now();
                 }
-                told.is_ok() && !(is_due && report.has_no_reader()) && !interrupt.came()
+                output.is_ok() && !(is_due && report.has_no_reader()) && !interrupt.is_raised()
             };
-            complete &= !interrupt.came();
+            complete &= !interrupt.is_raised();
             if !complete {
                 break;
             }

@@ -76,8 +76,8 @@ impl RunThreads for Shared {
         let vague = |error: &MeasureError| {
             matches!(error, MeasureError::Link(LinkError::Attention | LinkError::PeerDown(_)))
         };
-        let told = |result: &_| matches!(result, Err(error) if !vague(error));
-        if let Some(at) = results.iter().position(told) {
+        let is_precise = |result: &_| matches!(result, Err(error) if !vague(error));
+        if let Some(at) = results.iter().position(is_precise) {
             results.swap(0, at);
         }
         results.into_iter().collect()

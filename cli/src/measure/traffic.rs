@@ -152,9 +152,10 @@ impl<A: Access, U: UnderWay<A>> Windows<'_, A, U> {
         let answer = self.part.answer_tag();
         let start = Instant::now();
         self.take_in(count, |under_way, here| {
-            match here.is_multiple_of(window) || here == count {
-                true => under_way.send(link, answer, 0, &mut Buffer::default()),
-                false => Ok(()),
+            if here.is_multiple_of(window) || here == count {
+                under_way.send(link, answer, 0, &mut Buffer::default())
+            } else {
+                Ok(())
             }
         })?;
         self.under_way.finish_sends(link, |_, _| ())?;

@@ -150,8 +150,9 @@ mod tests {
         (counters.hardware, counters.posted, counters.unexpected) = (50, 30, 20);
         (counters.not_offloaded.order, counters.not_offloaded.phase) = (29, 1);
         let report = NicReport::new(127, Some(4), &counters, SourceReasons::default());
-        let told: Vec<_> = report.stopped.iter().map(|stop| (stop.reason, stop.receives)).collect();
-        assert_eq!(told, [("order", 29), ("unexpected", 20), ("phase", 1)]);
+        let reasons: Vec<_> =
+            report.stopped.iter().map(|stop| (stop.reason, stop.receives)).collect();
+        assert_eq!(reasons, [("order", 29), ("unexpected", 20), ("phase", 1)]);
         assert!(report.advice.contains("any-source receives"), "{}", report.advice);
         let text = report.text();
         assert!(text.starts_with("nic        50.0 % of 100 receives"), "{text}");

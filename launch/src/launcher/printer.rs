@@ -73,14 +73,15 @@ fn print(jobs: &Receiver<Job>, flow: &Flow, events: &SyncSender<LauncherEvent>) 
             let _ = events.send(LauncherEvent::OutputEnded);
             continue;
         };
-        let done = flow.during(|| match is_error {
-            // If nobody reads the errors, the output still may be read.
-            true => io::stderr().write_all(&text).or(Ok(())),
-            false if is_broken => Ok(()),
-            false => {
+        let done = flow.during(|| {
+            if is_error {
+                // If nobody reads the errors, the output still may be read.
+                let _ = io::stderr().write_all(&text);
+            } else if !is_broken {
                 let mut to = io::stdout().lock();
-                to.write_all(&text).and_then(|()| to.flush())
+                to.write_all(&text).and_then(|()| to.flush())?;
             }
+            Ok(())
         });
         if let Err(error) = done {
             is_broken = true;

@@ -175,10 +175,8 @@ fn receive(
     link.open();
     while let Some(frame) = frame::read(&mut from)? {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "its helper is garbled");
-        let print = |text, is_error| match source.print(text, is_error) {
-            true => Ok(()),
-            false => Err(malformed()),
-        };
+        let print =
+            |text, is_error| if source.print(text, is_error) { Ok(()) } else { Err(malformed()) };
         let event = match FromHelper::decode(&frame).ok_or_else(malformed)? {
             FromHelper::Output(text) => {
                 print(text, false)?;
@@ -245,8 +243,8 @@ pub(super) fn greet(from: &mut impl BufRead, other: &mut impl Write) -> io::Resu
         }
         if let Some(at) = line.windows(name.len()).rposition(|part| part == name.as_bytes()) {
             // A carriage return, which a terminal adds, is shown.
-            let said = line[at..].strip_suffix(b"\n").unwrap_or(&line[at..]).escape_ascii();
-            return Err(wrong(format!("`{}` is wanted there, not `{said}`", GREETING.trim())));
+            let greeting = line[at..].strip_suffix(b"\n").unwrap_or(&line[at..]).escape_ascii();
+            return Err(wrong(format!("`{}` is wanted there, not `{greeting}`", GREETING.trim())));
         }
         other.write_all(&line)?;
     }

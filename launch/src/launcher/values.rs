@@ -34,8 +34,8 @@ mod tests {
     #[test]
     fn only_requests_for_known_values_are_answered() {
         let mut known = KnownValues::default();
-        let told = |value: &str| vec![("a".to_owned(), value.to_owned())];
-        known.learn(1, "kvs".into(), told("b"));
+        let values = |value: &str| vec![("a".to_owned(), value.to_owned())];
+        known.learn(1, "kvs".into(), values("b"));
         let answer = |known: &KnownValues, job, text: &str| {
             known.answer(job, &PmiLine::parse(text.as_bytes()).unwrap())
         };
@@ -53,7 +53,7 @@ mod tests {
             assert_eq!(answer(&known, 1, other), None, "{other}");
         }
         assert_eq!(answer(&known, 2, get), None, "another job");
-        known.learn(1, "kvs".into(), told("later"));
+        known.learn(1, "kvs".into(), values("later"));
         assert!(answer(&known, 1, get).unwrap().ends_with("value=later\n"));
         known.keep(|job| job != 1);
         assert_eq!(answer(&known, 1, get), None);

@@ -67,13 +67,13 @@ fn figure(group: &[&SavedResult]) -> Figure {
 fn variant(entry: &SavedResult) -> String {
     // The depths say which queue is deep, and the title says that a process sends to itself. All
     // results of a run have one window, though for some sizes it is the default.
-    let told =
+    let names =
         ["posted_depth", "unexpected_depth", "wildcard_percent", "queue", "oneself", "window"];
-    parameters_but(&told, entry).collect::<Vec<_>>().join(", ")
+    parameters_but(&names, entry).collect::<Vec<_>>().join(", ")
 }
 
-fn parameters_but(told: &[&str], entry: &SavedResult) -> impl Iterator<Item = String> {
-    let others = entry.key.parameters.iter().filter(|(name, _)| !told.contains(&name.as_str()));
+fn parameters_but(names: &[&str], entry: &SavedResult) -> impl Iterator<Item = String> {
+    let others = entry.key.parameters.iter().filter(|(name, _)| !names.contains(&name.as_str()));
     others.map(|(name, value)| words(name, value))
 }
 
@@ -148,12 +148,12 @@ fn by_variant(group: &[&SavedResult], place: impl Fn(&SavedResult) -> f64) -> Ve
     for entry in group {
         let name = variant(entry);
         let point = (place(entry), value(entry));
-        let name = match name.is_empty() {
-            true if group.iter().any(|e| e.key.parameters.contains_key("threads")) => {
-                "1 thread".into()
-            }
-            true => entry.key.test.clone(),
-            false => name,
+        let name = if !name.is_empty() {
+            name
+        } else if group.iter().any(|e| e.key.parameters.contains_key("threads")) {
+            "1 thread".into()
+        } else {
+            entry.key.test.clone()
         };
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),

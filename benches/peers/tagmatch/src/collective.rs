@@ -10,8 +10,9 @@ use tagmatch_comm::{Config, Runtime};
 use tagmatch_launch::Job;
 use tagperf::shared::{Call, World};
 
-use crate::case::{Case, Kind, Outcome, Process, Samples, measure, print_begin};
+use crate::case::{Case, Kind, Outcome};
 use crate::probe::Probe;
+use crate::timing::{Process, Samples, measure, print_begin};
 
 const CONTROL: u32 = 5;
 const SIZE_MAX: usize = 2 << 20;

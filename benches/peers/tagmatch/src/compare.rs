@@ -9,10 +9,8 @@ mod plan;
 mod programs;
 mod runner;
 
-use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -92,7 +90,8 @@ fn measure(runner: &mut Runner<'_>, setup: &Setup) -> Outcome<()> {
         setup.show_progress(&format!("{} of {} minutes: {step}", took() / 60, setup.minutes));
         match next {
             Next::Turn { program, group } => {
-                let (program, group) = (program.to_owned(), group.to_owned());
+                let program = program.to_owned();
+                let group = group.to_owned();
                 runner.turn(&program, &group)?;
             }
             Next::Wait | Next::Done => {
@@ -117,10 +116,4 @@ fn print_tables(options: &Options, record: &Record) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-/// The path of a program that was built beside this one.
-fn beside(name: &str) -> Outcome<OsString> {
-    let folder = std::env::current_exe()?;
-    Ok(folder.parent().unwrap_or(Path::new(".")).join(name).into())
 }

@@ -20,6 +20,7 @@ mod memory;
 mod probe;
 mod report;
 mod scale;
+mod timing;
 mod work;
 
 use std::env;

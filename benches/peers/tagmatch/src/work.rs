@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tagmatch::{Buffer, Config, End, Match, Output, Peer, QueuedSend, Received, Request, Worker};
 
-use crate::case::{Case, Kind, Outcome, Process, measure, print_begin, print_value};
+use crate::case::{Case, Kind, Outcome};
 use crate::memory::{Memory, SIZE_MAX};
 use crate::probe::Probe;
+use crate::timing::{Process, measure, print_begin, print_value};
 
 const PING: u64 = 1;
 const PONG: u64 = 2;

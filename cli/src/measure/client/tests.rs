@@ -231,9 +231,10 @@ fn an_end_before_its_time_keeps_what_was_measured() {
         for warm_up in [true, false] {
             let time = Duration::from_secs(3600);
             let most = 1 << 40;
-            let limits = match warm_up {
-                true => Limits { warmup_iters: most, warmup_time: time, ..LIMITS },
-                false => Limits { iters: most, time, warmup_iters: 0, ..LIMITS },
+            let limits = if warm_up {
+                Limits { warmup_iters: most, warmup_time: time, ..LIMITS }
+            } else {
+                Limits { iters: most, time, warmup_iters: 0, ..LIMITS }
             };
             let measured = (0..).map(|tries| Duration::from_millis(50 << tries)).find_map(|time| {
                 match interrupted_after(time, &case, limits) {

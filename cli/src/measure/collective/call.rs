@@ -143,9 +143,10 @@ impl<'a> Call<'a> {
     pub(super) fn failed(&self, why: impl Display) -> Failure {
         let name = self.operation.name();
         let rank = self.world.rank();
-        let size = match self.operation.has_size() {
-            true => format!(" of {}", show_size(self.size as u64)),
-            false => String::new(),
+        let size = if self.operation.has_size() {
+            format!(" of {}", show_size(self.size as u64))
+        } else {
+            String::new()
         };
         Failure::Measurement(one_line(format!("{name}{size} at rank {rank}: {why}")))
     }
@@ -193,21 +194,24 @@ impl<'a> Call<'a> {
         let size = self.size;
         let own = world.rank();
         let ranks = world.size();
-        let said = |error: Error| error.to_string();
+        let text = |error: Error| error.to_string();
         match self.operation {
             Operation::Barrier if one_clock => {
-                let came = now_ns();
-                world.barrier().wait().map_err(said)?;
-                let left = now_ns();
-                let all = world.allgather(to_bytes(&[came])).wait().map_err(said)?;
+                let arrival = now_ns();
+                world.barrier().wait().map_err(text)?;
+                let departure = now_ns();
+                let all = world.allgather(to_bytes(&[arrival])).wait().map_err(text)?;
                 let last = from_bytes::<u64>(&all).into_iter().max();
-                right(last.is_some_and(|last| last <= left), "left before the last rank had come")
+                right(
+                    last.is_some_and(|last| last <= departure),
+                    "left before the last rank had come",
+                )
             }
-            Operation::Barrier => world.barrier().wait().map_err(said),
+            Operation::Barrier => world.barrier().wait().map_err(text),
             Operation::Bcast => {
                 let root = self.root;
                 let given = pattern(if own == root { root } else { own }, 0, size);
-                let got = world.broadcast(root, given).wait().map_err(said)?;
+                let got = world.broadcast(root, given).wait().map_err(text)?;
                 right(got == pattern(root, 0, size), "other bytes than the root's")
             }
             Operation::Allreduce => {
@@ -217,7 +221,7 @@ impl<'a> Call<'a> {
                     )
                 };
                 let got =
-                    world.allreduce(values(u64::from(own) + 1), &self.sum).wait().map_err(said)?;
+                    world.allreduce(values(u64::from(own) + 1), &self.sum).wait().map_err(text)?;
                 let ranks = u64::from(ranks);
                 right(got == values(ranks * (ranks + 1) / 2), "a wrong sum")
             }
@@ -225,22 +229,22 @@ impl<'a> Call<'a> {
                 let to_all =
                     |of: &dyn Fn(u32) -> Vec<u8>| (0..ranks).flat_map(of).collect::<Vec<_>>();
                 let given = to_all(&|to| pattern(own, to, size));
-                let got = world.alltoall(given).wait().map_err(said)?;
+                let got = world.alltoall(given).wait().map_err(text)?;
                 right(got == to_all(&|from| pattern(from, own, size)), "other bytes than were sent")
             }
             Operation::Allgather => {
-                let got = world.allgather(pattern(own, 0, size)).wait().map_err(said)?;
+                let got = world.allgather(pattern(own, 0, size)).wait().map_err(text)?;
                 let sent: Vec<u8> = (0..ranks).flat_map(|from| pattern(from, 0, size)).collect();
                 right(got == sent, "other bytes than were sent")
             }
             Operation::Dup => {
-                let copy = world.dup().wait().map_err(said)?;
+                let copy = world.dup().wait().map_err(text)?;
                 right(copy.id() != world.id(), "the context id of its parent")?;
                 works(&copy)
             }
             Operation::Agree => {
                 let flag = 1 << (own % u64::BITS);
-                let agreed = world.agree(!flag).wait().map_err(said)?;
+                let agreed = world.agree(!flag).wait().map_err(text)?;
                 let all =
                     (0..ranks).fold(u64::MAX, |flags, rank| flags & !(1 << (rank % u64::BITS)));
                 right(agreed.flags == all, "flags that are not the AND of all")?;

@@ -33,9 +33,9 @@ pub(super) fn open(
         0 => begin(ranks, common, subject, columns).map(Some),
         _ => Ok(None),
     };
-    let told = world.broadcast(0, vec![u8::from(opened.is_ok())]).wait();
+    let reply = world.broadcast(0, vec![u8::from(opened.is_ok())]).wait();
     let failed = |error| Failure::Measurement(format!("before the first row: {error}"));
-    match told.map_err(failed)?[..] {
+    match reply.map_err(failed)?[..] {
         [1] => opened,
         _ => {
             last_barrier(&world);

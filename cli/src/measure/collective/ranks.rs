@@ -106,7 +106,7 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
     let command = std::iter::once(OsString::from(program)).chain(arguments).collect();
     let launch = Launch::new(command, size).keep_going(dies);
     let mut status = None;
-    let told = |member: Member, failure: &launcher::Failure| {
+    let report = |member: Member, failure: &launcher::Failure| {
         if dies && member.rank > 0 && *failure == launcher::Failure::Killed(KILLED) {
             return;
         }
@@ -117,7 +117,7 @@ fn launch(size: u32, dies: bool) -> Result<(), Failure> {
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
         }
     };
-    launcher::run(&launch, told).map_err(|error| Failure::Measurement(error.to_string()))?;
+    launcher::run(&launch, report).map_err(|error| Failure::Measurement(error.to_string()))?;
     status.map_or(Ok(()), |status| Err(Failure::Launched(status)))
 }
 
@@ -145,8 +145,9 @@ impl Ranks {
         if let Some(cpu) = cpu {
             cpus::pin(cpu)?;
         }
-        let said = exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
-        let cpus = said.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
+        let all_cpus =
+            exchange(&mut job, cpu.map_or(String::new(), |cpu| cpu.to_string()).as_bytes())?;
+        let cpus = all_cpus.iter().map(|cpu| std::str::from_utf8(cpu).ok()?.parse().ok()).collect();
         let environment = environment::gather_ranks(places.processes(), places.cores(), cpus);
         let (carried, tags) = layouts(&device.device)?;
         let worker = WorkerConfig::default()

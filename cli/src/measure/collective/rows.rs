@@ -61,15 +61,15 @@ pub(super) fn measure(
         let measured = CallTimes::of(&mut call, ranks, &mut |done, counts| {
             // If progress can't be written, the row can't be either, and that one reports the
             // error.
-            let told = progress.at(|| what.clone(), |line| report.progress(line));
-            let is_wanted = told.is_ok() && written.is_ok() && !report.has_no_reader();
-            if is_wanted && !interrupt.came() { planner.next(done, counts) } else { 0 }
+            let output = progress.at(|| what.clone(), |line| report.progress(line));
+            let is_wanted = output.is_ok() && written.is_ok() && !report.has_no_reader();
+            if is_wanted && !interrupt.is_raised() { planner.next(done, counts) } else { 0 }
         })?;
         let (means, matching) = measured.of_all(&call, &world)?;
         progress.end();
-        interrupted |= interrupt.came();
+        interrupted |= interrupt.is_raised();
         if measured.samples.count() > 0 && written.is_ok() {
-            let mut row = measured.row(size, world.size(), means, interrupt.came());
+            let mut row = measured.row(size, world.size(), means, interrupt.is_raised());
             row.histogram = report.histogram(&measured.samples);
             written = progress.above(|| report.row(row, &matching, None));
         }
@@ -148,9 +148,9 @@ impl CallTimes {
             let mut done = 0;
             loop {
                 let wanted = if world.rank() == 0 { next(done, counts) } else { 0 };
-                let told = world.broadcast(0, to_bytes(&[wanted])).wait();
-                let told = told.map_err(|error| call.failed(error))?;
-                let [count] = from_bytes::<u64>(&told)[..] else { break };
+                let next_count = world.broadcast(0, to_bytes(&[wanted])).wait();
+                let next_count = next_count.map_err(|error| call.failed(error))?;
+                let [count] = from_bytes::<u64>(&next_count)[..] else { break };
                 if count == 0 {
                     break;
                 }

@@ -18,7 +18,7 @@ const REFUSALS_MAX: usize = 1024;
 pub(super) struct Entrance {
     /// The oldest one first.
     pending: Mutex<VecDeque<(IpAddr, Arc<TcpStream>)>>,
-    told: Mutex<HashSet<(IpAddr, Discriminant<Unproved>)>>,
+    refusals: Mutex<HashSet<(IpAddr, Discriminant<Unproved>)>>,
 }
 
 impl Entrance {
@@ -51,8 +51,8 @@ impl Entrance {
     /// Whether no connection of this machine was refused before for such a reason. Otherwise the
     /// refusal isn't logged: a process without the secret could fill the log.
     pub(super) fn is_news(&self, machine: IpAddr, why: &Unproved) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.len() < REFUSALS_MAX && told.insert((machine, discriminant(why)))
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.len() < REFUSALS_MAX && refusals.insert((machine, discriminant(why)))
     }
 }
 

@@ -4,8 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
-use super::beside;
 use super::networks::{ADDRESS, OTHER_ADDRESS};
 use super::options::{Setup, Way};
 use crate::case::Outcome;
@@ -150,4 +150,10 @@ fn new_secret() -> Outcome<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The path of a program that was built beside this one.
+fn beside(name: &str) -> Outcome<OsString> {
+    let folder = env::current_exe()?;
+    Ok(folder.parent().unwrap_or(Path::new(".")).join(name).into())
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tagmatch_results::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use super::aims::aims;
-use super::record::{Distance, Record, Sample};
+use super::record::{Distance, Record};
 use super::rows::{OURS, Row, Stat, rows};
 use super::table::floor_ns;
 
@@ -25,22 +25,7 @@ pub(crate) fn document(record: &Record, stat: Stat) -> Value {
         "one_core_below_ns": ONE_CORE_BELOW_NS,
         "one_cache_below_ns": ONE_CACHE_BELOW_NS,
         "distances": Distance::ALL.iter().filter_map(at).collect::<Vec<_>>(),
-        "samples": record.samples.iter().map(sample).collect::<Vec<_>>(),
-    })
-}
-
-/// `distance` is null if the probes disagree, so that the sample counts nowhere.
-fn sample(sample: &Sample) -> Value {
-    json!({
-        "program": sample.program,
-        "group": sample.group,
-        "case": sample.case,
-        "distance": sample.distance.map(|distance| distance.to_string()),
-        "probes_ns": sample.probes,
-        "min": sample.min,
-        "p50": sample.p50,
-        "p90": sample.p90,
-        "batches": sample.batches,
+        "samples": record.samples,
     })
 }
 

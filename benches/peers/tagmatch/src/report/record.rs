@@ -12,6 +12,7 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use tagmatch_results::{ONE_CACHE_BELOW_NS, ONE_CORE_BELOW_NS};
 
 use crate::case::{Case, Outcome};
@@ -20,12 +21,16 @@ use crate::case::{Case, Outcome};
 pub(crate) const PROBES_DIFFER_MAX: f64 = 1.5;
 
 /// How far apart both cores were while a case was measured.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(crate) enum Distance {
+    #[serde(rename = "one core")]
     OneCore,
+    #[serde(rename = "one cache")]
     OneCache,
+    #[serde(rename = "apart")]
     Apart,
     /// The case does not depend on the distance, so no probes stand around it.
+    #[serde(rename = "any distance")]
     Any,
 }
 
@@ -78,18 +83,19 @@ pub(crate) struct Turn {
 }
 
 /// Figures of one case in one turn, in ns; of memory, in bytes.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Sample {
     pub(crate) program: String,
     pub(crate) group: String,
     pub(crate) case: String,
+    /// `None`: the probes do not agree, and the sample counts nowhere.
+    pub(crate) distance: Option<Distance>,
+    #[serde(rename = "probes_ns")]
+    pub(crate) probes: [f64; 2],
     pub(crate) min: f64,
     pub(crate) p50: f64,
     pub(crate) p90: f64,
     pub(crate) batches: u64,
-    pub(crate) probes: [f64; 2],
-    /// `None`: the probes do not agree, and the sample counts nowhere.
-    pub(crate) distance: Option<Distance>,
 }
 
 /// All lines of a record.

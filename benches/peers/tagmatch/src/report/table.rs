@@ -91,14 +91,14 @@ fn section(text: &mut String, record: &Record, distance: Distance, rows: &[Row<'
         }
         line(text, format_args!("{heading}"));
         for row in rows {
-            let mut said = format!("{:LABEL_WIDTH$}", label(group, row.case));
+            let mut columns_of_row = format!("{:LABEL_WIDTH$}", label(group, row.case));
             for program in &columns {
                 let figure = row.cell(program).map_or("-".to_owned(), |cell| number(cell.median));
-                let _ = write!(said, "{figure:>width$}", width = width(program));
+                let _ = write!(columns_of_row, "{figure:>width$}", width = width(program));
             }
-            said += &to_best(row);
-            said += &short(row);
-            line(text, format_args!("{said}"));
+            columns_of_row += &to_best(row);
+            columns_of_row += &short(row);
+            line(text, format_args!("{columns_of_row}"));
         }
     }
     let aims = aims(rows);
@@ -161,9 +161,10 @@ fn show_aim(aim: &Aim) -> String {
     let Some(reached) = &aim.reached else {
         return format!("{:48}{wanted:10}-", aim.what);
     };
-    let figure = match is_bytes {
-        true => format!("{} B", number(reached.ratio.median)),
-        false => format!("{}  {}", show_ratio(reached.ratio), reached.other),
+    let figure = if is_bytes {
+        format!("{} B", number(reached.ratio.median))
+    } else {
+        format!("{}  {}", show_ratio(reached.ratio), reached.other)
     };
     let verdict = if aim.is_met() == Some(true) { "reached" } else { "missed" };
     format!("{:48}{wanted:10}{verdict:9}{figure}", aim.what)
