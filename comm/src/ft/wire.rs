@@ -212,8 +212,11 @@ impl Control {
         let size = members.size();
         let fits = message.dead.size() == size;
         let invitation = Invitation { attempts, members, split };
-        (fits && (1..size).contains(&split))
-            .then(|| Control::Join(JoinMessage { key, invitation, message }))
+        (fits && (1..size).contains(&split)).then_some(Control::Join(JoinMessage {
+            key,
+            invitation,
+            message,
+        }))
     }
 }
 
