@@ -121,11 +121,16 @@ impl Nic {
             }
             OperationKind::Sync => None,
         };
+        self.queue(operation, handle);
+        Ok(handle)
+    }
+
+    /// Puts an operation into the command queue.
+    fn queue(&mut self, operation: Operation, handle: Option<Handle>) {
         self.check_count(operation.unexpected_count);
         let due = self.due_after(self.knobs.operation);
         self.commands.push(operation, handle, due);
         self.settle();
-        Ok(handle)
     }
 
     /// Posts an operation of a driver outside of this NIC, which chooses the slots of entries and
@@ -142,10 +147,7 @@ impl Nic {
         {
             self.faults.record(Fault::TagOutsideMask(handle));
         }
-        self.check_count(operation.unexpected_count);
-        let due = self.due_after(self.knobs.operation);
-        self.commands.push(operation, handle, due);
-        self.settle();
+        self.queue(operation, handle);
     }
 
     /// The count of unexpected messages (`hw_phase_cnt`), modulo 2^16, and the last count that

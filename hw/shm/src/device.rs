@@ -20,7 +20,6 @@ use super::doorbell;
 use super::handshake::accept::Acceptor;
 use super::handshake::local::LocalEnd;
 use super::handshake::step::HandshakeStep;
-use super::info::ShmInfo;
 use super::peers::PeerState;
 use super::ring::{Consumer, Piggyback, Producer, PushError, Ring};
 use super::sharing::Sharing;
@@ -81,18 +80,6 @@ impl Shm {
         };
         shm.connect_oneself()?;
         Ok(shm)
-    }
-
-    /// Finds out what this machine allows, without making a worker. Registers the process for
-    /// membarrier(2), which is harmless.
-    ///
-    /// ```
-    /// # mod tagmatch { pub use tagmatch_shm as shm; }
-    /// use tagmatch::shm::{ShmConfig, ShmInfo};
-    /// println!("{}", ShmInfo::probe(&ShmConfig::default()));
-    /// ```
-    pub fn probe(config: &ShmConfig) -> ShmInfo {
-        ShmInfo::probe(config)
     }
 
     /// Messages to oneself go through a ring like all others. Its memory is mapped by this process

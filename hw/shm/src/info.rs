@@ -51,6 +51,12 @@ struct Surroundings {
 impl ShmInfo {
     /// Finds out what this machine allows. Registers the process for membarrier(2), which is
     /// harmless.
+    ///
+    /// ```
+    /// # mod tagmatch { pub use tagmatch_shm as shm; }
+    /// use tagmatch::shm::{ShmConfig, ShmInfo};
+    /// println!("{}", ShmInfo::probe(&ShmConfig::default()));
+    /// ```
     pub fn probe(config: &ShmConfig) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field = |name: &str| {

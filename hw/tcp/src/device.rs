@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Exposures,
-    Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, Quota, ReadError,
-    ReadMode, ReadRequest, Refused, WaitingPeers,
+    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
+    Exposures, Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, Quota,
+    ReadError, ReadMode, ReadRequest, Refused, WaitingPeers,
 };
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::process::Pid;
@@ -269,7 +269,7 @@ impl Device for Tcp {
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.leave_peer(peer);
+        self.finish(peer, DownReason::Disconnected);
     }
 
     fn forget(&mut self, peer: PeerId) -> bool {

@@ -138,11 +138,6 @@ impl Tcp {
         }
     }
 
-    /// See [`Device::disconnect`](tagmatch_device::Device::disconnect).
-    pub(crate) fn leave_peer(&mut self, peer: PeerId) {
-        self.finish(peer, DownReason::Disconnected);
-    }
-
     /// Has acknowledgements looked for while the worker sleeps: no descriptor reports them.
     fn await_acknowledgements(&mut self) {
         self.awaits_acknowledgements = true;

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::slab::Slab;
-use tagmatch_device::{Exposures, PeerId};
+use tagmatch_device::{DownReason, Exposures, PeerId};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::sleep::sleep_until_readable;
 
@@ -103,7 +103,7 @@ impl Tcp {
         self.drop_pending();
         let up = self.peers.states().filter(|(_, state)| matches!(state, PeerState::Up(_)));
         for peer in up.map(|(peer, _)| peer).collect::<Vec<_>>() {
-            self.leave_peer(peer);
+            self.finish(peer, DownReason::Disconnected);
         }
         self.timer.set(None);
         let start = Instant::now();
