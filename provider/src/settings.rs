@@ -113,7 +113,7 @@ impl Settings {
         let drain = parsed(DRAIN_SECONDS, text(DRAIN_SECONDS), seconds)?;
         let is_written = parsed(SENDER_WRITES, text(SENDER_WRITES), on_or_off)?.unwrap_or(false);
         let mut device =
-            device(&device_name).map_err(|right| wrong(DEVICE, &device_name, right))?;
+            device(&device_name).map_err(|expected| wrong(DEVICE, &device_name, expected))?;
         if let Some(verbs) = verbs(&mut device) {
             let with_environment = verbs.clone().with_environment(get);
             *verbs = with_environment.map_err(|error| error.to_string())?;
@@ -151,9 +151,9 @@ pub(crate) fn of_environment() -> Option<Arc<Settings>> {
     SETTINGS.get_or_init(read).clone()
 }
 
-fn wrong(name: &str, value: &str, right: &str) -> String {
+fn wrong(name: &str, value: &str, expected: &str) -> String {
     // The value may hold anything, even what a terminal takes for commands.
-    format!("{name}={}: expected {right}", value.escape_debug())
+    format!("invalid {name} `{}`: expected {expected}", value.escape_debug())
 }
 
 fn parsed<T>(
@@ -161,11 +161,11 @@ fn parsed<T>(
     value: Option<String>,
     parse: impl Fn(&str) -> Result<T, &'static str>,
 ) -> Result<Option<T>, String> {
-    let parse = |value: String| parse(&value).map_err(|right| wrong(name, &value, right));
+    let parse = |value: String| parse(&value).map_err(|expected| wrong(name, &value, expected));
     value.map(parse).transpose()
 }
 
-/// The device that a text asks for. An error is the text of what is expected.
+/// The device that a text asks for. An error names what is expected.
 fn device(text: &str) -> Result<DeviceConfig, &'static str> {
     let (kind, place) = match text.split_once(':') {
         None => (text, None),
@@ -189,8 +189,10 @@ fn device(text: &str) -> Result<DeviceConfig, &'static str> {
             }
             Ok(DeviceConfig::Tcp(tcp))
         }
-        ("ucx", _) => Err("UCX's tags have no room for MPI's tags, senders and immediate data; \
-             auto, shm, verbs or tcp"),
+        ("ucx", _) => {
+            Err("auto, shm, verbs or tcp: UCX's tags have no room for MPI's tags, senders \
+             and immediate data")
+        }
         _ => Err("auto, shm, verbs, verbs:NAME, tcp or tcp:PLACE"),
     }
 }
@@ -393,8 +395,8 @@ mod tests {
         ];
         for (name, value, right) in wrong {
             let error = read(&[(name, value)]).unwrap_err();
-            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
-            assert!(error.contains(right) && error.contains(": expected "), "{error}");
+            assert!(error.starts_with(&format!("invalid {name} `{value}`: expected ")), "{error}");
+            assert!(error.contains(right), "{error}");
         }
         let error = read(&[(DEVICE, "\u{1b}[2J")]).unwrap_err();
         assert!(!error.contains('\u{1b}'), "{error}");

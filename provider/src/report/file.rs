@@ -53,7 +53,8 @@ pub(super) fn replace(mut file: &File, text: &str) -> io::Result<()> {
 /// Locks a file. Waits for a limited time, and only as long as other processes change the file.
 pub(super) fn lock(file: &File) -> io::Result<()> {
     let began = Instant::now();
-    let mut seen = (state(file)?, began);
+    let mut last_state = state(file)?;
+    let mut changed_at = began;
     loop {
         // SAFETY: the call has no pointers.
         let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
@@ -64,11 +65,11 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
         if error.kind() != io::ErrorKind::WouldBlock {
             return Err(error);
         }
-        let now = (state(file)?, Instant::now());
-        if now.0 != seen.0 {
-            seen = now;
+        let now = state(file)?;
+        if now != last_state {
+            (last_state, changed_at) = (now, Instant::now());
         }
-        if seen.1.elapsed() > PATIENCE || began.elapsed() > WAIT {
+        if changed_at.elapsed() > PATIENCE || began.elapsed() > WAIT {
             return Err(io::Error::other("another program has locked it"));
         }
         std::thread::sleep(Duration::from_millis(2));

@@ -45,13 +45,13 @@ impl Job {
             let job = get(SLURM_JOB).filter(|_| is_step)?;
             Some(get(SLURM_STEP).map_or(job.clone(), |step| format!("{job}.{step}")))
         };
-        let told = NAMES.iter().find_map(|name| get(name)).or_else(step);
-        let is_safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '.' };
-        let told: Option<String> = told.map(|name| name.chars().take(64).map(is_safe).collect());
+        let name = NAMES.iter().find_map(|name| get(name)).or_else(step);
+        let safe = |c: char| if c.is_ascii_alphanumeric() { c } else { '.' };
+        let name: Option<String> = name.map(|name| name.chars().take(64).map(safe).collect());
         let local_size = number(&LOCAL_SIZES).or(size);
-        match (rank, told) {
-            (_, Some(told)) => {
-                Job { name: format!("job {told}"), local_name: told, size, local_size, rank }
+        match (rank, name) {
+            (_, Some(local_name)) => {
+                Job { name: format!("job {local_name}"), local_name, size, local_size, rank }
             }
             (Some(_), None) => {
                 // MPICH's launcher gives jobs no name.

@@ -16,7 +16,7 @@ use crate::memory::buffer;
 /// 32 bits of immediate data travel with a message (`cq_data_size`); a caller has no more.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the rest is cut off, as fi_msg(3) says")]
-fn immediate(data: Option<u64>) -> Option<u32> {
+pub(super) fn immediate(data: Option<u64>) -> Option<u32> {
     data.map(|data| data as u32)
 }
 
@@ -172,13 +172,13 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
     /// As the trait says.
     #[inline(always)]
     unsafe fn inject(&mut self, sinks: &mut Sinks<'_>, message: Injected) -> Result<()> {
-        let Injected { start, length, destination, tag, data } = message;
+        let Injected { start, length, .. } = message;
         if length > INJECT_MAX {
             return Err(Errno::TOO_LONG);
         }
         // SAFETY: the caller's promise. The bytes are copied before the call ends.
         let bytes = unsafe { Memory::new(start.cast(), length, false)?.bytes() };
-        self.inject_bytes(sinks, bytes, destination, tag, immediate(data))
+        self.inject_bytes(sinks, bytes, &message)
     }
 
     /// # Safety

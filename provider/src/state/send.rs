@@ -1,9 +1,10 @@
 //! Sends.
 
 use tagmatch::{Buffer, Failed, Peer, QueuedSend, SendMode, SendOptions};
-use tagmatch_ofi_provider::Entry;
+use tagmatch_ofi_provider::{Entry, Injected};
 use tagmatch_ofi_sys as sys;
 
+use super::calls::immediate;
 use super::endpoint::{Endpoint, Sinks};
 use super::operation::{OperationUnderWay, Receive};
 use crate::errno::{self, Errno, Result};
@@ -84,12 +85,10 @@ impl Endpoint {
         &mut self,
         sinks: &mut Sinks<'_>,
         payload: &[u8],
-        destination: u64,
-        tag: u64,
-        immediate: Option<u32>,
+        &Injected { destination, tag, data, .. }: &Injected,
     ) -> Result<()> {
         let peer = self.peer_of_send(sinks, destination, tag)?;
-        match self.worker.inject_with(peer, tag, payload, immediate) {
+        match self.worker.inject_with(peer, tag, payload, immediate(data)) {
             Ok(true) => {}
             Ok(false) => return Err(Errno::AGAIN),
             Err(error) => return Err(errno::of_error(&error).errno()),

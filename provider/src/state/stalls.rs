@@ -9,7 +9,7 @@ use tagmatch_os::notice;
 
 /// How often the clock is read: every so many times of progress.
 const EVERY: u32 = 256;
-/// How often the peers are looked at.
+/// How often the peers are last_look at.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A wait of this time is told.
 const LONG: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ static IS_TOLD: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Stalls {
     /// Times of progress since the clock was read.
     rounds: u32,
-    looked: Option<Instant>,
+    last_look: Option<Instant>,
     /// Peers whose credit is waited for, the sends that had gone on by then, and since when.
     waits: Vec<(Peer, u64, Instant)>,
 }
@@ -41,10 +41,11 @@ impl Stalls {
     #[cold]
     fn look(&mut self, worker: &Worker) {
         let now = Instant::now();
-        if self.looked.is_some_and(|then| now - then < PAUSE) || IS_TOLD.load(Ordering::Relaxed) {
+        if self.last_look.is_some_and(|then| now - then < PAUSE) || IS_TOLD.load(Ordering::Relaxed)
+        {
             return;
         }
-        self.looked = Some(now);
+        self.last_look = Some(now);
         let before = std::mem::take(&mut self.waits);
         let since = |(peer, gone): &(Peer, u64)| {
             let same = before.iter().find(|(other, had, _)| other == peer && had == gone);

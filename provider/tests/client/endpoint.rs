@@ -1,5 +1,6 @@
 //! Endpoints, and the calls that send and receive.
 
+use std::ffi::c_void;
 use std::ptr;
 
 use super::domain::{bind, close, control};
@@ -38,12 +39,17 @@ impl Default for Call<'_> {
     }
 }
 
+/// The address and the tag of a call.
+pub(crate) fn at(address: u64, tag: u64) -> Call<'static> {
+    Call { address, tag, ..Call::default() }
+}
+
 impl Call<'_> {
     /// Calls with the arguments as C structures, whose memory is gone when the call has returned.
     fn with(&self, run: impl FnOnce(&sys::fi_msg_tagged, &sys::fi_msg) -> Code) -> Code {
-        let parts: Vec<_> = self.parts.iter().map(Memory::part_of_call).collect();
+        let parts = parts_of(self.parts);
         let Call { address: addr, tag, ignore, context, data, .. } = *self;
-        let context = ptr::without_provenance_mut(context);
+        let context = word(context);
         let msg_iov = parts.as_ptr();
         let iov_count = parts.len();
         let desc = ptr::null_mut();
@@ -51,6 +57,25 @@ impl Call<'_> {
             sys::fi_msg_tagged { msg_iov, desc, iov_count, addr, tag, ignore, context, data };
         run(&tagged, &sys::fi_msg { msg_iov, desc, iov_count, addr, context, data })
     }
+}
+
+/// Memory without a description, one part of it or several.
+const NONE: *mut c_void = ptr::null_mut();
+const DESC: *mut *mut c_void = ptr::null_mut();
+
+fn word(context: usize) -> *mut c_void {
+    ptr::without_provenance_mut(context)
+}
+
+fn parts_of(parts: &[Memory]) -> Vec<libc::iovec> {
+    parts.iter().map(Memory::part_of_call).collect()
+}
+
+/// Calls a function of a table of the endpoint, whose first argument is the endpoint.
+macro_rules! run {
+    ($self:ident.$table:ident.$function:ident($($argument:expr),*)) => {
+        code(call!($self.object().$table, $function($self.endpoint, $($argument),*)))
+    };
 }
 
 impl Endpoint {
@@ -70,14 +95,6 @@ impl Endpoint {
     fn object(&self) -> &sys::fid_ep {
         // SAFETY: the provider gave the endpoint.
         unsafe { &*self.endpoint }
-    }
-
-    fn tagged(&self) -> *mut sys::fi_ops_tagged {
-        self.object().tagged
-    }
-
-    fn msg(&self) -> *mut sys::fi_ops_msg {
-        self.object().msg
     }
 
     pub(crate) fn bind(&self, other: *mut sys::fid, flags: u64) -> Code {
@@ -152,152 +169,94 @@ impl Endpoint {
 
     /// `fi_cancel`.
     pub(crate) fn cancel(&self, context: usize) -> Code {
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.object().ops, cancel(self.fid(), context)))
+        code(call!(self.object().ops, cancel(self.fid(), word(context))))
     }
 
     /// `fi_tsend`.
     pub(crate) fn tsend(&self, from: Memory, to: u64, tag: u64, context: usize) -> Code {
-        let start = from.start().cast_const().cast();
-        let length = from.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.tagged(), send(self.endpoint, start, length, desc, to, tag, context)))
+        run!(self.tagged.send(from.start().cast(), from.len(), NONE, to, tag, word(context)))
     }
 
     /// `fi_tsenddata`.
-    pub(crate) fn tsenddata(
-        &self,
-        from: Memory,
-        data: u64,
-        to: u64,
-        tag: u64,
-        context: usize,
-    ) -> Code {
-        let start = from.start().cast_const().cast();
-        let length = from.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        let endpoint = self.endpoint;
-        code(call!(self.tagged(), senddata(endpoint, start, length, desc, data, to, tag, context)))
+    pub(crate) fn tsenddata(&self, from: Memory, data: u64, to: Call<'_>, context: usize) -> Code {
+        let (start, length, context) = (from.start().cast(), from.len(), word(context));
+        run!(self.tagged.senddata(start, length, NONE, data, to.address, to.tag, context))
     }
 
     /// `fi_tsendv`.
     pub(crate) fn tsendv(&self, parts: &[Memory], to: u64, tag: u64, context: usize) -> Code {
-        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let from = parts.as_ptr();
-        let count = parts.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.tagged(), sendv(self.endpoint, from, desc, count, to, tag, context)))
+        let parts = parts_of(parts);
+        run!(self.tagged.sendv(parts.as_ptr(), DESC, parts.len(), to, tag, word(context)))
     }
 
     /// `fi_tinject`.
     pub(crate) fn tinject(&self, bytes: &[u8], to: u64, tag: u64) -> Code {
-        let start = bytes.as_ptr().cast();
-        let length = bytes.len();
-        code(call!(self.tagged(), inject(self.endpoint, start, length, to, tag)))
+        run!(self.tagged.inject(bytes.as_ptr().cast(), bytes.len(), to, tag))
     }
 
     /// `fi_tinjectdata`.
     pub(crate) fn tinjectdata(&self, bytes: &[u8], data: u64, to: u64, tag: u64) -> Code {
-        let start = bytes.as_ptr().cast();
-        let length = bytes.len();
-        code(call!(self.tagged(), injectdata(self.endpoint, start, length, data, to, tag)))
+        run!(self.tagged.injectdata(bytes.as_ptr().cast(), bytes.len(), data, to, tag))
     }
 
     /// `fi_tsendmsg`.
     pub(crate) fn tsendmsg(&self, call: Call<'_>, flags: u64) -> Code {
-        call.with(|message, _| code(call!(self.tagged(), sendmsg(self.endpoint, message, flags))))
+        call.with(|message, _| run!(self.tagged.sendmsg(message, flags)))
     }
 
     /// `fi_trecv` from any source.
     pub(crate) fn trecv(&self, to: Memory, tag: u64, ignore: u64, context: usize) -> Code {
-        self.trecv_from(to, sys::FI_ADDR_UNSPEC, tag, ignore, context)
+        self.trecv_from(to, Call { ignore, ..at(sys::FI_ADDR_UNSPEC, tag) }, context)
     }
 
     /// `fi_trecv`.
-    pub(crate) fn trecv_from(
-        &self,
-        to: Memory,
-        source: u64,
-        tag: u64,
-        ignore: u64,
-        context: usize,
-    ) -> Code {
-        let start = to.start().cast();
-        let length = to.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        let endpoint = self.endpoint;
-        code(call!(
-            self.tagged(),
-            recv(endpoint, start, length, desc, source, tag, ignore, context)
-        ))
+    pub(crate) fn trecv_from(&self, to: Memory, wanted: Call<'_>, context: usize) -> Code {
+        let Call { address, tag, ignore, .. } = wanted;
+        let (start, length, context) = (to.start().cast(), to.len(), word(context));
+        run!(self.tagged.recv(start, length, NONE, address, tag, ignore, context))
     }
 
     /// `fi_trecvv` from any source.
     pub(crate) fn trecvv(&self, parts: &[Memory], tag: u64, context: usize) -> Code {
-        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let to = parts.as_ptr();
-        let count = parts.len();
-        let desc = ptr::null_mut();
-        let source = sys::FI_ADDR_UNSPEC;
-        let context = ptr::without_provenance_mut(context);
-        let endpoint = self.endpoint;
-        code(call!(self.tagged(), recvv(endpoint, to, desc, count, source, tag, 0, context)))
+        let parts = parts_of(parts);
+        let (to, count, any) = (parts.as_ptr(), parts.len(), sys::FI_ADDR_UNSPEC);
+        run!(self.tagged.recvv(to, DESC, count, any, tag, 0, word(context)))
     }
 
     /// `fi_trecvmsg`.
     pub(crate) fn trecvmsg(&self, call: Call<'_>, flags: u64) -> Code {
-        call.with(|message, _| code(call!(self.tagged(), recvmsg(self.endpoint, message, flags))))
+        call.with(|message, _| run!(self.tagged.recvmsg(message, flags)))
     }
 
     /// `fi_send`.
     pub(crate) fn send(&self, from: Memory, to: u64, context: usize) -> Code {
-        let start = from.start().cast_const().cast();
-        let length = from.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.msg(), send(self.endpoint, start, length, desc, to, context)))
+        run!(self.msg.send(from.start().cast(), from.len(), NONE, to, word(context)))
     }
 
     /// `fi_senddata`.
     pub(crate) fn senddata(&self, from: Memory, data: u64, to: u64, context: usize) -> Code {
-        let start = from.start().cast_const().cast();
-        let length = from.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.msg(), senddata(self.endpoint, start, length, desc, data, to, context)))
+        run!(self.msg.senddata(from.start().cast(), from.len(), NONE, data, to, word(context)))
     }
 
     /// `fi_sendv`.
     pub(crate) fn sendv(&self, parts: &[Memory], to: u64, context: usize) -> Code {
-        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let from = parts.as_ptr();
-        let count = parts.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.msg(), sendv(self.endpoint, from, desc, count, to, context)))
+        let parts = parts_of(parts);
+        run!(self.msg.sendv(parts.as_ptr(), DESC, parts.len(), to, word(context)))
     }
 
     /// `fi_inject`.
     pub(crate) fn inject(&self, bytes: &[u8], to: u64) -> Code {
-        let start = bytes.as_ptr().cast();
-        let length = bytes.len();
-        code(call!(self.msg(), inject(self.endpoint, start, length, to)))
+        run!(self.msg.inject(bytes.as_ptr().cast(), bytes.len(), to))
     }
 
     /// `fi_injectdata`.
     pub(crate) fn injectdata(&self, bytes: &[u8], data: u64, to: u64) -> Code {
-        let start = bytes.as_ptr().cast();
-        let length = bytes.len();
-        code(call!(self.msg(), injectdata(self.endpoint, start, length, data, to)))
+        run!(self.msg.injectdata(bytes.as_ptr().cast(), bytes.len(), data, to))
     }
 
     /// `fi_sendmsg`.
     pub(crate) fn sendmsg(&self, call: Call<'_>, flags: u64) -> Code {
-        call.with(|_, message| code(call!(self.msg(), sendmsg(self.endpoint, message, flags))))
+        call.with(|_, message| run!(self.msg.sendmsg(message, flags)))
     }
 
     /// `fi_recv` from any source.
@@ -307,26 +266,18 @@ impl Endpoint {
 
     /// `fi_recv`.
     pub(crate) fn recv_from(&self, to: Memory, source: u64, context: usize) -> Code {
-        let start = to.start().cast();
-        let length = to.len();
-        let desc = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.msg(), recv(self.endpoint, start, length, desc, source, context)))
+        run!(self.msg.recv(to.start().cast(), to.len(), NONE, source, word(context)))
     }
 
     /// `fi_recvv` from any source.
     pub(crate) fn recvv(&self, parts: &[Memory], context: usize) -> Code {
-        let parts: Vec<_> = parts.iter().map(Memory::part_of_call).collect();
-        let to = parts.as_ptr();
-        let count = parts.len();
-        let desc = ptr::null_mut();
-        let source = sys::FI_ADDR_UNSPEC;
-        let context = ptr::without_provenance_mut(context);
-        code(call!(self.msg(), recvv(self.endpoint, to, desc, count, source, context)))
+        let parts = parts_of(parts);
+        let any = sys::FI_ADDR_UNSPEC;
+        run!(self.msg.recvv(parts.as_ptr(), DESC, parts.len(), any, word(context)))
     }
 
     /// `fi_recvmsg`.
     pub(crate) fn recvmsg(&self, call: Call<'_>, flags: u64) -> Code {
-        call.with(|_, message| code(call!(self.msg(), recvmsg(self.endpoint, message, flags))))
+        call.with(|_, message| run!(self.msg.recvmsg(message, flags)))
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use cancelled::is_cancelled;
 pub(crate) use child::ends_in_a_forked_child;
 pub(crate) use code::{Code, call, code};
 pub(crate) use domain::{Domain, Hints, bind, close, info_for};
-pub(crate) use endpoint::{Call, Endpoint, Name};
+pub(crate) use endpoint::{Call, Endpoint, Name, at};
 pub(crate) use memory::{Memory, payload};
 pub(crate) use objects::{Counter, Vector};
 pub(crate) use process::{alone, alone_with};

@@ -60,6 +60,13 @@ impl World {
         World::with((0..count).map(|_| Node::new()).collect())
     }
 
+    /// So many endpoints whose queues threads can wait for.
+    pub(crate) fn waiting(count: usize, wait: sys::fi_wait_obj) -> Self {
+        let settings = QueueSettings { wait, ..QueueSettings::default() };
+        let both = sys::FI_TRANSMIT | sys::FI_RECV;
+        World::with((0..count).map(|_| Node::of(&Hints::default(), settings, both)).collect())
+    }
+
     /// So many endpoints for these hints, bound with these flags.
     pub(crate) fn of(count: usize, hints: &Hints, bind_flags: u64) -> Self {
         let node = |_| Node::of(hints, QueueSettings::default(), bind_flags);
@@ -149,9 +156,30 @@ impl World {
         }
     }
 
-    /// Closes all objects. Messages that nobody receives hold the end up, so there must be none.
-    pub(crate) fn close(self) {
-        self.nodes.iter().for_each(Node::close);
+    /// Posts receives before their messages are sent, or after the messages have arrived.
+    pub(crate) fn meet<P, S>(
+        &self,
+        is_unexpected: bool,
+        post: impl Fn() -> P,
+        send: impl Fn() -> S,
+    ) {
+        if is_unexpected {
+            send();
+            self.settle();
+        }
+        post();
+        if !is_unexpected {
+            send();
+        }
+    }
+}
+
+/// Closes all objects. Messages that nobody receives hold the end up, so there must be none.
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.nodes.iter().for_each(Node::close);
+        }
     }
 }
 

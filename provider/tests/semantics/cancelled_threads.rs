@@ -1,12 +1,7 @@
 //! A thread may be cancelled in a call that sleeps (pthread_cancel(3)), as in poll(2). What it
 //! waited for stays usable.
 
-use crate::client::{
-    Counter, Domain, Hints, Memory, Node, Queue, QueueSettings, World, alone, call, close,
-    is_cancelled, sys,
-};
-
-const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
+use crate::client::{Counter, Domain, Memory, Queue, World, alone, call, close, is_cancelled, sys};
 
 /// Calls from other threads than the one that has made the object.
 #[derive(Clone, Copy)]
@@ -15,17 +10,12 @@ struct Shared<T>(T);
 // SAFETY: the domain of the object is for several threads.
 unsafe impl<T> Sync for Shared<T> {}
 
-fn sleeping_world() -> World {
-    let settings = QueueSettings { wait: sys::FI_WAIT_UNSPEC, ..QueueSettings::default() };
-    World::with((0..2).map(|_| Node::of(&Hints::default(), settings, BOTH)).collect())
-}
-
 #[test]
 fn a_thread_that_is_cancelled_in_a_blocking_read_leaves_the_queue_in_order() {
     let test = "cancelled_threads::\
                 a_thread_that_is_cancelled_in_a_blocking_read_leaves_the_queue_in_order";
     alone(test, || {
-        let world = sleeping_world();
+        let world = World::waiting(2, sys::FI_WAIT_UNSPEC);
         for tag in 1..=2 {
             let queue: Shared<Queue> = Shared(world.queue(1));
             let reads = move || {
@@ -44,7 +34,6 @@ fn a_thread_that_is_cancelled_in_a_blocking_read_leaves_the_queue_in_order() {
             world.endpoint(0).tinject(b"text", world.address(1), 3).unwrap();
             assert_eq!(reader.join().unwrap(), Ok(8));
         });
-        world.close();
     });
 }
 

@@ -22,7 +22,6 @@ fn a_cancelled_receive_ends_with_ecanceled_and_takes_no_message() {
     endpoint.trecv(later, 5, 0, 3).unwrap();
     assert_eq!(world.success(1, 3).length, 7);
     assert_eq!(room.bytes(), [0xee; 8]);
-    world.close();
 }
 
 #[test]
@@ -39,7 +38,6 @@ fn a_cancel_without_such_an_operation_does_nothing() {
     // It is over.
     endpoint.cancel(1).unwrap();
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -60,7 +58,6 @@ fn a_cancel_takes_one_receive_of_several_with_its_context() {
     world.success(1, 9);
     world.success(1, 9);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -101,7 +98,6 @@ fn a_cancel_that_meets_a_message_gives_exactly_one_entry() {
             world.expect_silence();
         }
         assert!(outcomes.iter().all(|count| *count > 5), "both outcomes are tested: {outcomes:?}");
-        world.close();
     }
 }
 
@@ -123,7 +119,6 @@ fn a_send_is_not_cancelled() {
     world.success(1, 2);
     world.success(0, 1);
     assert_eq!(room.bytes(), from.bytes());
-    world.close();
 }
 
 #[test]
@@ -150,6 +145,5 @@ fn a_context_may_have_any_value() {
             assert_eq!(world.success(1, context).flags, sys::FI_RECV | kind);
         }
         world.expect_silence();
-        world.close();
     }
 }

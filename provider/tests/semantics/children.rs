@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use crate::client::{
-    Hints, Memory, Node, QueueSettings, World, alone_with, call, ends_in_a_forked_child, payload,
-    sys, within_limit,
+    Memory, World, alone_with, call, ends_in_a_forked_child, payload, sys, within_limit,
 };
 
 /// The numbers of the rows of a report: process, and received messages.
@@ -51,7 +50,7 @@ fn a_forked_child_that_exits_writes_no_report_and_takes_nothing_from_its_parent(
             let closed = World::new(2);
             let world = World::new(2);
             exchange(&closed, 1);
-            closed.close();
+            drop(closed);
             exchange(&world, 2);
             assert!(ends_in_a_forked_child(|| ()));
             assert!(!path.exists(), "{}", std::fs::read_to_string(path).unwrap());
@@ -64,7 +63,7 @@ fn a_forked_child_that_exits_writes_no_report_and_takes_nothing_from_its_parent(
             }));
             assert!(!path.exists(), "{}", std::fs::read_to_string(path).unwrap());
             exchange(&world, 4);
-            world.close();
+            drop(world);
             call!(tagmatch_fi::fi_prov_ini(), cleanup());
             let text = std::fs::read_to_string(path).unwrap();
             assert_eq!(rows(&text), [(std::process::id(), 12)], "{text}");
@@ -81,7 +80,7 @@ fn a_forked_child_that_exits_adds_no_row_in_shared_memory() {
         ("PMIX_NAMESPACE", "children-of-a-test".as_ref()),
         ("OMPI_COMM_WORLD_SIZE", "2".as_ref()),
     ];
-    let said = alone_with(
+    let words = alone_with(
         "children::a_forked_child_that_exits_adds_no_row_in_shared_memory",
         &variables,
         || {
@@ -94,13 +93,13 @@ fn a_forked_child_that_exits_adds_no_row_in_shared_memory() {
             // The second rank has not come, so the file has its name.
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(!text.contains("report"), "{text}");
-            world.close();
+            drop(world);
             call!(tagmatch_fi::fi_prov_ini(), cleanup());
             assert!(!Path::new(&path).exists());
         },
     );
-    if let Some(said) = said {
-        assert_eq!(said.matches("ended so far: 1 of 2").count(), 1, "{said}");
+    if let Some(words) = words {
+        assert_eq!(words.matches("ended so far: 1 of 2").count(), 1, "{words}");
     }
 }
 
@@ -110,10 +109,7 @@ fn a_queue_still_wakes_for_an_endpoint_that_a_forked_child_has_closed() {
         "children::a_queue_still_wakes_for_an_endpoint_that_a_forked_child_has_closed",
         &[],
         || {
-            let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
-            let both = sys::FI_TRANSMIT | sys::FI_RECV;
-            let node = || Node::of(&Hints::default(), settings, both);
-            let world = World::with(vec![node(), node()]);
+            let world = World::waiting(2, sys::FI_WAIT_FD);
             exchange(&world, 1);
             assert!(ends_in_a_forked_child(|| world.endpoint(1).close().map(drop).unwrap()));
             let room = Memory::new(8);
@@ -128,7 +124,7 @@ fn a_queue_still_wakes_for_an_endpoint_that_a_forked_child_has_closed() {
             let count = unsafe { libc::poll(&raw mut poll, 1, 30_000) };
             assert_eq!(count, 1, "nothing woke this thread");
             world.success(1, 1);
-            world.close();
+            drop(world);
         },
     );
 }

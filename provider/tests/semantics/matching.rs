@@ -1,6 +1,6 @@
 //! Which receive takes which message: fi_tagged(3).
 
-use crate::client::{Hints, Memory, World, payload, sys};
+use crate::client::{Call, Hints, Memory, World, at, payload, sys};
 
 const ANY: u64 = sys::FI_ADDR_UNSPEC;
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
@@ -29,7 +29,6 @@ fn bits_set_in_ignore_do_not_count() {
     assert_eq!(world.success(1, 3).tag, 0x7fff_ffff_ffff_ffff);
     world.success(0, 12);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -45,7 +44,6 @@ fn ignore_bits_find_unexpected_messages_too() {
         world.endpoint(1).trecv(room, tag, ignore, 5).unwrap();
         assert_eq!((world.success(1, 5).tag, room.bytes()), (found, vec![found as u8]));
     }
-    world.close();
 }
 
 #[test]
@@ -54,8 +52,8 @@ fn a_directed_receive_takes_messages_of_its_source_alone() {
     let first = Memory::new(4);
     let second = Memory::new(4);
     let receiver = world.endpoint(2);
-    receiver.trecv_from(first, world.address(0), 7, 0, 1).unwrap();
-    receiver.trecv_from(second, world.address(1), 7, 0, 2).unwrap();
+    receiver.trecv_from(first, at(world.address(0), 7), 1).unwrap();
+    receiver.trecv_from(second, at(world.address(1), 7), 2).unwrap();
     world.endpoint(1).tinject(b"one!", world.address(2), 7).unwrap();
     let entry = world.success(2, 2);
     assert_eq!((entry.source, second.bytes()), (world.address(1), b"one!".to_vec()));
@@ -74,12 +72,11 @@ fn a_directed_receive_takes_messages_of_its_source_alone() {
         receiver.recv_from(first, world.address(source), 3).unwrap();
         let entry = world.success(2, 3);
         assert_eq!((entry.source, first.bytes()[0]), (world.address(source), source as u8));
-        receiver.trecv_from(second, world.address(source), 9, 0, 4).unwrap();
+        receiver.trecv_from(second, at(world.address(source), 9), 4).unwrap();
         let entry = world.success(2, 4);
         assert_eq!((entry.source, second.bytes()[0]), (world.address(source), source as u8));
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -89,14 +86,13 @@ fn without_directed_receives_the_source_of_a_receive_is_ignored() {
     let room = Memory::new(4);
     // Neither this address nor the receiver's own is the sender's.
     for source in [12345, world.address(1)] {
-        world.endpoint(1).trecv_from(room, source, 3, 0, 1).unwrap();
+        world.endpoint(1).trecv_from(room, at(source, 3), 1).unwrap();
         world.endpoint(1).recv_from(room, source, 2).unwrap();
         world.endpoint(0).tinject(b"hi", world.address(1), 3).unwrap();
         assert_eq!(world.success(1, 1).source, world.address(0));
         world.endpoint(0).inject(b"hi", world.address(1)).unwrap();
         assert_eq!(world.success(1, 2).source, world.address(0));
     }
-    world.close();
 }
 
 #[test]
@@ -104,7 +100,7 @@ fn a_directed_receive_from_no_address_is_refused() {
     let world = World::new(1);
     let refused = Err(sys::FI_EINVAL);
     let endpoint = world.endpoint(0);
-    assert_eq!(endpoint.trecv_from(Memory::new(1), 77, 1, 0, 1), refused);
+    assert_eq!(endpoint.trecv_from(Memory::new(1), at(77, 1), 1), refused);
     assert_eq!(endpoint.recv_from(Memory::new(1), 77, 1), refused);
     assert_eq!(endpoint.tsend(Memory::new(1), 77, 1, 1), refused);
     assert_eq!(endpoint.tsend(Memory::new(1), ANY, 1, 1), refused);
@@ -112,7 +108,6 @@ fn a_directed_receive_from_no_address_is_refused() {
     assert_eq!(endpoint.send(Memory::new(1), 77, 1), refused);
     assert_eq!(endpoint.inject(b"x", 77), refused);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -130,15 +125,11 @@ fn immediate_data_of_32_bits_comes_with_every_kind_of_message() {
                 receiver.trecv(room, 5, 0, 1).unwrap();
                 receiver.recv(room, 2).unwrap();
             };
-            if !is_unexpected {
-                post();
-            }
-            sender.tsenddata(from, data, to, 5, 10).unwrap();
-            sender.senddata(from, data, to, 11).unwrap();
-            if is_unexpected {
-                world.settle();
-                post();
-            }
+            let send = || {
+                sender.tsenddata(from, data, at(to, 5), 10).unwrap();
+                sender.senddata(from, data, to, 11).unwrap();
+            };
+            world.meet(is_unexpected, post, send);
             for context in [1, 2] {
                 let entry = world.success(1, context);
                 let flags = entry.flags & sys::FI_REMOTE_CQ_DATA;
@@ -149,7 +140,6 @@ fn immediate_data_of_32_bits_comes_with_every_kind_of_message() {
             world.success(0, 11);
         }
     }
-    world.close();
 }
 
 #[test]
@@ -183,7 +173,7 @@ fn an_entry_has_the_flag_of_immediate_data_only_if_there_is_some() {
     assert_eq!(next(true), Some(7));
     // fi_tsendmsg has data only with the flag.
     let parts = [Memory::of(b"a")];
-    let call = crate::client::Call { parts: &parts, address: to, data: 9, ..Default::default() };
+    let call = Call { parts: &parts, address: to, data: 9, ..Default::default() };
     sender.tsendmsg(call, 0).unwrap();
     assert_eq!(next(true), None);
     sender.tsendmsg(call, sys::FI_REMOTE_CQ_DATA).unwrap();
@@ -192,7 +182,6 @@ fn an_entry_has_the_flag_of_immediate_data_only_if_there_is_some() {
     assert_eq!(next(false), None);
     sender.sendmsg(call, sys::FI_REMOTE_CQ_DATA).unwrap();
     assert_eq!(next(false), Some(9));
-    world.close();
 }
 
 #[test]
@@ -202,7 +191,6 @@ fn entries_tell_no_source_unless_the_program_asked_for_it() {
     world.endpoint(1).trecv(Memory::new(4), 3, 0, 1).unwrap();
     world.endpoint(0).tinject(b"hi", world.address(1), 3).unwrap();
     assert_eq!(world.success(1, 1).source, sys::FI_ADDR_NOTAVAIL);
-    world.close();
 }
 
 #[test]
@@ -215,9 +203,9 @@ fn a_tag_with_the_reserved_bit_is_refused() {
     let refused = Err(sys::FI_EINVAL);
     let tag = RESERVED | 5;
     let parts = [memory];
-    let call = crate::client::Call { parts: &parts, address: to, tag, ..Default::default() };
+    let call = Call { parts: &parts, address: to, tag, ..Default::default() };
     assert_eq!(endpoint.tsend(memory, to, tag, 1), refused);
-    assert_eq!(endpoint.tsenddata(memory, 1, to, tag, 1), refused);
+    assert_eq!(endpoint.tsenddata(memory, 1, at(to, tag), 1), refused);
     assert_eq!(endpoint.tsendv(&parts, to, tag, 1), refused);
     assert_eq!(endpoint.tsendmsg(call, 0), refused);
     assert_eq!(endpoint.tinject(b"x", to, tag), refused);
@@ -231,5 +219,4 @@ fn a_tag_with_the_reserved_bit_is_refused() {
     // SAFETY: `fi_getinfo` gave all parts.
     let format = unsafe { (*(*world.node(0).domain.info).ep_attr).mem_tag_format };
     assert_eq!(format.leading_zeros(), 1, "{format:x}");
-    world.close();
 }

@@ -42,14 +42,7 @@ fn messages_are_packed_into_the_buffer_and_the_last_gives_it_back() {
         // 16 bytes are left after the third message, 15 after the last.
         let lengths = [40, 0, 44, 1];
         let send_all = || (1..).zip(lengths).for_each(|(seed, length)| send(&world, seed, length));
-        if is_unexpected {
-            send_all();
-            world.settle();
-        }
-        post(&world, buffer, 7);
-        if !is_unexpected {
-            send_all();
-        }
+        world.meet(is_unexpected, || post(&world, buffer, 7), send_all);
         expect(&world, (7, PLAIN), buffer, 0, 1);
         expect(&world, (7, PLAIN), buffer, 40, 2);
         expect(&world, (7, PLAIN), buffer, 40, 3);
@@ -59,7 +52,6 @@ fn messages_are_packed_into_the_buffer_and_the_last_gives_it_back() {
             world.success(0, 1000);
         }
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -80,7 +72,6 @@ fn the_minimum_room_can_be_set_and_read() {
         world.success(0, 1000);
         world.success(0, 1000);
     }
-    world.close();
 }
 
 #[test]
@@ -92,7 +83,6 @@ fn a_minimum_of_nothing_gives_the_buffer_back_when_it_is_full() {
         send(&world, seed, 1);
         expect(&world, (1, flags), buffer, seed as usize - 1, seed);
     }
-    world.close();
 }
 
 #[test]
@@ -116,7 +106,6 @@ fn several_buffers_are_filled_in_the_order_of_their_posts() {
     world.expect_silence();
     post(&world, buffers[0], 5);
     expect(&world, (5, PLAIN), buffers[0], 0, 8);
-    world.close();
 }
 
 #[test]
@@ -135,7 +124,6 @@ fn long_messages_fill_a_buffer_too() {
         world.success(0, 1000);
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -153,7 +141,6 @@ fn a_message_longer_than_the_rest_is_truncated_and_gives_the_buffer_back() {
     assert_eq!((entry.flags, entry.length, entry.overflow), (LAST, 40, 30));
     assert_eq!(buffer.part(60, 40).bytes(), payload(2, 70)[..40]);
     expect(&world, (2, PLAIN), next, 0, 3);
-    world.close();
 }
 
 #[test]
@@ -189,7 +176,6 @@ fn receives_keep_their_order_beside_buffers() {
     assert_eq!(second.part(10, 10).bytes(), payload(5, 10));
     assert_eq!([&entries[&2], &entries[&4]].map(|of| of[1].flags), [LAST; 2]);
     assert_eq!([&entries[&1], &entries[&3]].map(|of| of[0].flags), [PLAIN; 2]);
-    world.close();
 }
 
 #[test]
@@ -215,7 +201,6 @@ fn a_cancelled_buffer_is_given_back() {
     world.success(0, 1000);
     world.success(0, 1000);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -250,7 +235,6 @@ fn a_cancel_that_meets_a_message_gives_the_buffer_back_once() {
             world.success(0, 1000);
             world.expect_silence();
         }
-        world.close();
     }
 }
 
@@ -272,7 +256,6 @@ fn with_selective_completion_a_buffer_that_is_given_back_is_told_all_the_same() 
     expect(&world, (2, PLAIN), telling, 0, 2);
     expect(&world, (2, LAST), telling, 10, 3);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -286,7 +269,6 @@ fn the_flag_can_be_an_endpoints_default() {
     send(&world, 2, 10);
     expect(&world, (1, PLAIN), buffer, 0, 1);
     expect(&world, (1, LAST), buffer, 10, 2);
-    world.close();
 }
 
 #[test]
@@ -299,7 +281,6 @@ fn immediate_data_comes_with_messages_in_buffers() {
     let entry = world.success(1, 1);
     assert_eq!((entry.flags, entry.data), (PLAIN | sys::FI_REMOTE_CQ_DATA, 4711));
     assert_eq!(world.success(1, 1).flags, PLAIN);
-    world.close();
 }
 
 #[test]
@@ -336,5 +317,4 @@ fn a_stream_of_messages_through_buffers_that_are_posted_again_loses_nothing() {
         }
         (received == messages).then_some(())
     });
-    world.close();
 }

@@ -5,7 +5,7 @@
 
 use super::waits::is_readable;
 use crate::client::within_limit;
-use crate::client::{Call, Entry, Hints, Memory, Node, QueueSettings, World, payload, sys};
+use crate::client::{Call, Entry, Memory, Node, World, payload, sys};
 
 const PLAIN: u64 = sys::FI_RECV | sys::FI_MSG;
 const LAST: u64 = PLAIN | sys::FI_MULTI_RECV;
@@ -45,7 +45,6 @@ fn close(world: World) {
         while world.queue(sender).poll().is_some() {}
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -62,13 +61,7 @@ fn a_buffer_takes_the_messages_of_its_source_and_later_receives_those_of_others(
             world.endpoint(2).recv(Memory::new(10), 8).unwrap();
             world.endpoint(2).recv_from(Memory::new(10), 1, 9).unwrap();
         };
-        if is_unexpected {
-            send_all();
-            post_all();
-        } else {
-            post_all();
-            send_all();
-        }
+        world.meet(is_unexpected, post_all, send_all);
         let mut found = entries::<4>(&world);
         found.sort_unstable();
         assert_eq!(found, [(7, 2, PLAIN), (7, 3, LAST), (8, 1, PLAIN), (9, 4, PLAIN)]);
@@ -184,9 +177,7 @@ fn a_buffer_and_a_receive_behind_it_are_given_back_when_their_source_closes() {
 
 #[test]
 fn a_thread_that_waits_is_told_of_messages_for_such_buffers() {
-    let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
-    let node = || Node::of(&Hints::default(), settings, sys::FI_TRANSMIT | sys::FI_RECV);
-    let world = World::with(vec![node(), node(), node()]);
+    let world = World::waiting(3, sys::FI_WAIT_FD);
     post(&world, 0, Memory::new(1000), 1);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| [(); 20].map(|()| world.queue(2).sread(30_000).unwrap()));
@@ -211,9 +202,7 @@ fn a_thread_that_waits_is_told_of_messages_for_such_buffers() {
 /// Endpoints with descriptors, and messages that wait at endpoint 2: many of endpoint 1, which no
 /// buffer takes, and then one of endpoint 0.
 fn behind_many() -> World {
-    let settings = QueueSettings { wait: sys::FI_WAIT_FD, ..QueueSettings::default() };
-    let node = || Node::of(&Hints::default(), settings, sys::FI_TRANSMIT | sys::FI_RECV);
-    let world = World::with(vec![node(), node(), node()]);
+    let world = World::waiting(3, sys::FI_WAIT_FD);
     for _ in 0..1000 {
         world.endpoint(1).inject(b"x", world.address(2)).unwrap();
         world.queue(1).progress();
@@ -271,7 +260,7 @@ struct Posted {
 }
 
 /// The facts of an entry that the test compares: context, length, flags and error number.
-type Told = (usize, usize, u64, i32);
+type Outcome = (usize, usize, u64, i32);
 
 /// Plain lists, searched from the front.
 #[derive(Default)]
@@ -283,8 +272,8 @@ struct Lists {
 
 impl Lists {
     /// Gives each message that has a receive to the first one.
-    fn deliver(&mut self) -> Vec<Told> {
-        let mut told = Vec::new();
+    fn deliver(&mut self) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
         let mut waiting = Vec::new();
         for (sender, length) in std::mem::take(&mut self.unexpected) {
             let takes = |posted: &Posted| posted.source.is_none_or(|source| source == sender);
@@ -302,10 +291,10 @@ impl Lists {
             if is_last || !posted.is_multi {
                 self.posted.remove(index);
             }
-            told.push((context, taken, flags, failure));
+            outcomes.push((context, taken, flags, failure));
         }
         self.unexpected = waiting;
-        told
+        outcomes
     }
 }
 
@@ -351,13 +340,13 @@ fn random_receives_and_messages_meet_as_in_plain_lists() {
             }
             (0..8).for_each(|_| world.progress());
             let mut expected = lists.deliver();
-            let mut told: Vec<Told> = (0..expected.len())
+            let mut outcomes: Vec<Outcome> = (0..expected.len())
                 .map(|_| world.entry(2))
                 .map(|entry| (entry.context, entry.length, entry.flags, entry.failure))
                 .collect();
             expected.sort_unstable();
-            told.sort_unstable();
-            assert_eq!(told, expected, "seed {seed}, step {context}");
+            outcomes.sort_unstable();
+            assert_eq!(outcomes, expected, "seed {seed}, step {context}");
             assert_eq!(world.queue(2).poll(), None, "seed {seed}, step {context}");
         }
         // Nothing may hold up the end.

@@ -1,7 +1,7 @@
 //! The life of objects: what may be bound, enabled, used and closed, and when.
 
 use crate::client::{
-    Call, Counter, Domain, Endpoint, Hints, Memory, Node, Queue, QueueSettings, Vector,
+    Call, Counter, Domain, Endpoint, Hints, Memory, Node, Queue, QueueSettings, Vector, at,
 };
 use crate::client::{World, alone, sys};
 
@@ -36,7 +36,7 @@ fn operations(endpoint: Endpoint, to: u64) -> Vec<Result<usize, i32>> {
     let receive = Call { parts: &parts, ..Call::default() };
     vec![
         endpoint.tsend(memory, to, 1, 1),
-        endpoint.tsenddata(memory, 1, to, 1, 1),
+        endpoint.tsenddata(memory, 1, at(to, 1), 1),
         endpoint.tsendv(&parts, to, 1, 1),
         endpoint.tsendmsg(send, 0),
         endpoint.tsendmsg(send, sys::FI_INJECT),
@@ -180,7 +180,7 @@ fn call_closed_objects() {
     let counter = node.domain.counter();
     let to = world.address(1);
     counter.close().unwrap();
-    world.close();
+    drop(world);
     let closed = Err(sys::FI_EBADF);
     for answer in operations(node.endpoint, to) {
         assert_eq!(answer, closed);
@@ -251,5 +251,4 @@ fn the_default_flags_of_an_endpoint_can_be_read_and_changed() {
         assert_eq!(endpoint.set_flags(flags), Err(sys::FI_EBADFLAGS));
     }
     assert_eq!(endpoint.flags(sys::FI_TRANSMIT), Ok(sys::FI_COMPLETION));
-    world.close();
 }

@@ -15,17 +15,13 @@ fn messages_of_a_sender_are_matched_in_the_order_of_their_sends() {
                 world.endpoint(1).trecv(*room, 1, 0, context).unwrap();
             }
         };
-        if !is_unexpected {
-            post();
-        }
-        for (context, room) in rooms.iter().enumerate() {
-            let from = Memory::of(&payload(context as u64, room.len()));
-            world.endpoint(0).tsend(from, world.address(1), 1, context).unwrap();
-        }
-        if is_unexpected {
-            world.settle();
-            post();
-        }
+        let send = || {
+            for (context, room) in rooms.iter().enumerate() {
+                let from = Memory::of(&payload(context as u64, room.len()));
+                world.endpoint(0).tsend(from, world.address(1), 1, context).unwrap();
+            }
+        };
+        world.meet(is_unexpected, post, send);
         // Entries have no order.
         let mut received: Vec<_> = rooms.iter().map(|_| world.entry(1).context).collect();
         received.sort_unstable();
@@ -35,7 +31,6 @@ fn messages_of_a_sender_are_matched_in_the_order_of_their_sends() {
             world.entry(0);
         }
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -75,7 +70,6 @@ fn tagged_and_untagged_messages_have_one_order() {
         }
     }
     world.expect_silence();
-    world.close();
 }
 
 /// The entry that the receiver has already.
@@ -99,7 +93,6 @@ fn an_untagged_message_is_no_tagged_one_with_any_tag() {
     receiver.recv(untagged, 2).unwrap();
     assert_eq!((world.success(1, 2).length, untagged.bytes()), (8, b"untagged".to_vec()));
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -117,5 +110,4 @@ fn receives_are_matched_in_the_order_in_which_they_were_posted() {
         world.success(1, context);
     }
     world.expect_silence();
-    world.close();
 }

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::client::{Call, Memory, Node, World, payload, sys, within_limit};
+use crate::client::{Call, Memory, Node, World, at, payload, sys, within_limit};
 
 const ANY: u64 = sys::FI_ADDR_UNSPEC;
 
@@ -62,7 +62,6 @@ fn both_sides_may_begin_at_once_before_either_has_heard_of_the_other() {
         assert_eq!(world.success(node, 1).source, world.address(1 - node));
         assert_eq!(rooms[node].bytes(), [1 - node as u8; 8]);
     }
-    world.close();
 }
 
 #[test]
@@ -74,7 +73,7 @@ fn what_depends_on_a_peer_that_closes_ends_with_an_error_and_nothing_else() {
     let oneself = leaver.vector.add(world.node(0).name);
     // They are connected.
     leaver.endpoint.tinject(b"hello", oneself, 1).unwrap();
-    endpoint.trecv_from(Memory::new(8), gone, 1, 0, 1).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(gone, 1), 1).unwrap();
     world.until("a first message", || {
         leaver.queue.progress();
         world.queue(0).poll()
@@ -82,13 +81,13 @@ fn what_depends_on_a_peer_that_closes_ends_with_an_error_and_nothing_else() {
     let long = Memory::of(&payload(1, 300_000));
     let parts = [Memory::of(b"awaited")];
     let awaited = Call { parts: &parts, address: gone, tag: 3, context: 12, ..Call::default() };
-    endpoint.trecv_from(Memory::new(8), gone, 2, 0, 10).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(gone, 2), 10).unwrap();
     endpoint.tsend(long, gone, 3, 11).unwrap();
     endpoint.tsendmsg(awaited, sys::FI_DELIVERY_COMPLETE).unwrap();
     endpoint.recv_from(Memory::new(8), gone, 13).unwrap();
     // Nothing of this is the leaver's.
-    endpoint.trecv_from(Memory::new(8), ANY, 2, 0, 20).unwrap();
-    endpoint.trecv_from(Memory::new(8), world.address(1), 2, 0, 21).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(ANY, 2), 20).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(world.address(1), 2), 21).unwrap();
     for _ in 0..100 {
         world.progress();
         leaver.queue.progress();
@@ -108,7 +107,7 @@ fn what_depends_on_a_peer_that_closes_ends_with_an_error_and_nothing_else() {
     // A new operation ends in the same way.
     endpoint.tsend(long, gone, 3, 14).unwrap();
     world.failure(0, 14, sys::FI_ENOTCONN);
-    endpoint.trecv_from(Memory::new(8), gone, 2, 0, 15).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(gone, 2), 15).unwrap();
     world.failure(0, 15, sys::FI_ENOTCONN);
     // The others go on.
     for context in [20, 21] {
@@ -116,7 +115,6 @@ fn what_depends_on_a_peer_that_closes_ends_with_an_error_and_nothing_else() {
         assert_eq!(world.success(0, context).source, world.address(1));
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]

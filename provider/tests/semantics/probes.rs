@@ -1,6 +1,6 @@
 //! `FI_PEEK`, `FI_CLAIM` and `FI_DISCARD`: fi_tagged(3).
 
-use crate::client::{Call, Entry, Memory, World, payload, sys};
+use crate::client::{Call, Entry, Memory, World, at, payload, sys};
 
 const PEEK: u64 = sys::FI_PEEK;
 const CLAIM: u64 = sys::FI_CLAIM;
@@ -17,7 +17,7 @@ fn look_for(tag: u64, context: usize) -> Call<'static> {
 fn with_message(length: usize, tag: u64) -> World {
     let world = World::new(2);
     let from = Memory::of(&payload(1, length));
-    world.endpoint(0).tsenddata(from, 77, world.address(1), tag, 10).unwrap();
+    world.endpoint(0).tsenddata(from, 77, at(world.address(1), tag), 10).unwrap();
     world.settle();
     world
 }
@@ -48,7 +48,6 @@ fn a_peek_that_finds_a_message_tells_of_it_and_does_not_take_it() {
         }
         receive(&world, length, 5);
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -73,7 +72,6 @@ fn a_peek_that_finds_nothing_ends_with_enomsg_and_its_context() {
     world.endpoint(1).trecvmsg(look_for(5, 24), PEEK).unwrap();
     world.failure(1, 24, sys::FI_ENOMSG);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -98,7 +96,6 @@ fn a_peek_finds_the_oldest_message_that_matches() {
         world.endpoint(2).trecvmsg(call, PEEK).unwrap();
         assert_eq!(world.success(2, 1).tag, found);
     }
-    world.close();
 }
 
 #[test]
@@ -130,7 +127,6 @@ fn a_claimed_message_is_for_the_receive_with_its_context_alone() {
         // The claim is over.
         assert_eq!(endpoint.trecvmsg(claim, CLAIM), Err(sys::FI_EINVAL));
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -157,7 +153,6 @@ fn claims_with_several_contexts_are_independent() {
         assert_eq!(world.success(1, context).tag, context as u64);
         assert_eq!(parts[0].bytes(), payload(context as u64, 50));
     }
-    world.close();
 }
 
 #[test]
@@ -174,7 +169,6 @@ fn a_claimed_message_can_be_truncated() {
         assert_eq!(parts.map(|part| part.bytes()).concat(), payload(1, length)[..30]);
         world.success(0, 10);
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -197,7 +191,6 @@ fn a_discarded_message_is_gone_and_its_sender_completes() {
             world.endpoint(1).trecvmsg(look_for(5, 2), PEEK).unwrap();
             world.failure(1, 2, sys::FI_ENOMSG);
             world.expect_silence();
-            world.close();
         }
     }
 }
@@ -216,7 +209,6 @@ fn a_discarded_message_completes_a_send_that_waits_for_its_delivery() {
             world.success(1, 1);
             world.success(0, 10);
             world.expect_silence();
-            world.close();
         }
     }
 }
@@ -234,5 +226,4 @@ fn probes_and_claims_with_wrong_flags_are_refused() {
     // Probes are for tagged messages.
     assert_eq!(endpoint.recvmsg(look_for(1, 1), PEEK), Err(sys::FI_EBADFLAGS));
     world.expect_silence();
-    world.close();
 }

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::client::{Call, Memory, Name, Node, World, call, payload, sys, within_limit};
+use crate::client::{Call, Memory, Name, Node, World, at, call, payload, sys, within_limit};
 
 const ROLE: &str = "TAGMATCH_TEST_ROLE";
 const PARENT: &str = "TAGMATCH_TEST_PARENT";
@@ -132,7 +132,7 @@ fn the_death_of_a_process_ends_what_depends_on_it_and_nothing_else() {
     let vector = world.node(0).vector;
     let mut other = Other::start("victim", &world.node(0).name);
     let victim = vector.add(other.name);
-    endpoint.trecv_from(Memory::new(8), victim, 1, 0, 1).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(victim, 1), 1).unwrap();
     assert_eq!(world.success(0, 1).source, victim);
     endpoint.tinject(b"go on", victim, 9).unwrap();
     world.until("the silence", || Some(()));
@@ -145,10 +145,10 @@ fn the_death_of_a_process_ends_what_depends_on_it_and_nothing_else() {
     let awaited = Call { parts: &parts, address: victim, tag: 5, context: 12, ..Call::default() };
     endpoint.tsend(Memory::of(&payload(2, 300_000)), victim, 5, 11).unwrap();
     endpoint.tsendmsg(awaited, sys::FI_DELIVERY_COMPLETE).unwrap();
-    endpoint.trecv_from(Memory::new(8), victim, 6, 0, 13).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(victim, 6), 13).unwrap();
     // These don't depend on it.
     endpoint.trecv(Memory::new(8), 7, 0, 20).unwrap();
-    endpoint.trecv_from(Memory::new(8), world.address(1), 7, 0, 21).unwrap();
+    endpoint.trecv_from(Memory::new(8), at(world.address(1), 7), 21).unwrap();
     world.expect_silence();
     other.process.kill().unwrap();
     other.process.wait().unwrap();
@@ -174,5 +174,4 @@ fn the_death_of_a_process_ends_what_depends_on_it_and_nothing_else() {
         assert_eq!(world.success(0, context).source, world.address(1));
     }
     world.expect_silence();
-    world.close();
 }

@@ -28,13 +28,13 @@ fn the_four_formats_have_what_they_should() {
     let mut entries = [sys::fi_cq_entry::zeroed(); 3];
     assert_eq!(world.queue(0).read(&mut entries), Ok(2));
     assert_eq!(entries.map(|entry| entry.op_context as usize), [11, 12, 0]);
-    world.close();
+    drop(world);
     let (world, _) = two_entries(sys::FI_CQ_FORMAT_MSG);
     let mut entries = [sys::fi_cq_msg_entry::zeroed(); 3];
     assert_eq!(world.queue(0).read(&mut entries), Ok(2));
     let facts = entries.map(|entry| (entry.op_context as usize, entry.flags, entry.len));
     assert_eq!(facts, [(11, received, 5), (12, sent, 0), (0, 0, 0)]);
-    world.close();
+    drop(world);
     let (world, room) = two_entries(sys::FI_CQ_FORMAT_DATA);
     let mut entries = [sys::fi_cq_data_entry::zeroed(); 3];
     assert_eq!(world.queue(0).read(&mut entries), Ok(2));
@@ -42,7 +42,7 @@ fn the_four_formats_have_what_they_should() {
     assert_eq!((first.flags, first.len, first.data), (received, 5, 5));
     assert_eq!(first.buf.cast(), room.start());
     assert_eq!((entries[1].op_context as usize, entries[1].flags), (12, sent));
-    world.close();
+    drop(world);
     let (world, room) = two_entries(sys::FI_CQ_FORMAT_TAGGED);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 3];
     assert_eq!(world.queue(0).read(&mut entries), Ok(2));
@@ -50,7 +50,6 @@ fn the_four_formats_have_what_they_should() {
     assert_eq!((first.flags, first.len, first.data, first.tag), (received, 5, 5, 6));
     assert_eq!(first.buf.cast(), room.start());
     assert_eq!((entries[1].op_context as usize, entries[1].flags), (12, sent));
-    world.close();
 }
 
 #[test]
@@ -93,7 +92,6 @@ fn entries_are_read_in_portions_and_in_order() {
     let queue = world.queue(0);
     let read = code(call!(queue.functions(), read(queue.queue, null, 1)));
     assert_eq!(read, Err(sys::FI_EINVAL));
-    world.close();
 }
 
 #[test]
@@ -125,7 +123,6 @@ fn an_error_entry_holds_up_later_entries_until_it_is_read() {
     assert_eq!(queue.read_error(0).unwrap().context, 6);
     assert_eq!(queue.read_error(1 << 40), Err(sys::FI_EBADFLAGS));
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -155,7 +152,6 @@ fn a_success_does_not_overtake_an_error_entry_of_the_same_read() {
     assert_eq!(queue.read_error(0).unwrap().context, 2);
     assert_eq!(queue.read(&mut entries), Ok(1));
     assert_eq!(entries[0].op_context as usize, 3);
-    world.close();
 }
 
 #[test]
@@ -177,14 +173,13 @@ fn a_flood_of_operations_does_not_overrun_a_small_queue() {
     }
     // Nobody has read an entry until all are there.
     for node in [0, 1] {
-        let mut seen = vec![false; COUNT];
+        let mut is_read = vec![false; COUNT];
         for _ in 0..COUNT {
             let entry = world.entry(node);
-            assert!(entry.failure == 0 && !std::mem::replace(&mut seen[entry.context], true));
+            assert!(entry.failure == 0 && !std::mem::replace(&mut is_read[entry.context], true));
         }
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use tagmatch_testkit::random::Random;
 
-use crate::client::{Call, Entry, Memory, Node, payload, sys};
+use crate::client::{Call, Entry, Memory, Node, at, payload, sys};
 
 const NODES: usize = 3;
 const LENGTHS: [usize; 6] = [0, 5, 200, 4096, 6000, 100_000];
@@ -245,7 +245,9 @@ impl Run {
         let Posted { context, kind, tag, ignore, room, .. } = posted;
         let endpoint = self.models[node].node.endpoint;
         let answer = match kind {
-            sys::FI_TAGGED => endpoint.trecv_from(room, source, tag, ignore, context),
+            sys::FI_TAGGED => {
+                endpoint.trecv_from(room, Call { ignore, ..at(source, tag) }, context)
+            }
             _ => endpoint.recv_from(room, source, context),
         };
         if source == 1_000_000 {

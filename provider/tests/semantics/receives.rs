@@ -1,6 +1,6 @@
 //! What a receive gets: truncation, pieces, no bytes at all, and buffers that can't be.
 
-use crate::client::{Call, Hints, Memory, World, payload, sys};
+use crate::client::{Call, Hints, Memory, World, at, payload, sys};
 
 #[test]
 fn a_truncated_message_ends_with_all_facts() {
@@ -17,15 +17,11 @@ fn a_truncated_message_ends_with_all_facts() {
                 receiver.trecv(buffer, 0x30, 0x0f, 1).unwrap();
                 receiver.recv(buffer, 2).unwrap();
             };
-            if !is_unexpected {
-                post();
-            }
-            sender.tsenddata(from, 99, to, 0x35, 10).unwrap();
-            sender.senddata(from, 98, to, 11).unwrap();
-            if is_unexpected {
-                world.settle();
-                post();
-            }
+            let send = || {
+                sender.tsenddata(from, 99, at(to, 0x35), 10).unwrap();
+                sender.senddata(from, 98, to, 11).unwrap();
+            };
+            world.meet(is_unexpected, post, send);
             let cases = [(1, sys::FI_TAGGED, 0x35, 99), (2, sys::FI_MSG, 0, 98)];
             for (context, kind, tag, data) in cases {
                 let entry = world.failure(1, context, sys::FI_ETRUNC);
@@ -43,7 +39,6 @@ fn a_truncated_message_ends_with_all_facts() {
         }
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -54,14 +49,10 @@ fn a_message_that_is_truncated_in_pieces_fills_all_of_them() {
             let from = Memory::of(&payload(3, length));
             let pieces = [10, 0, 10].map(Memory::new);
             let post = || world.endpoint(1).trecvv(&pieces, 1, 1).unwrap();
-            if !is_unexpected {
-                post();
-            }
-            world.endpoint(0).tsend(from, world.address(1), 1, 2).unwrap();
-            if is_unexpected {
-                world.settle();
-                post();
-            }
+            let send = || {
+                world.endpoint(0).tsend(from, world.address(1), 1, 2).unwrap();
+            };
+            world.meet(is_unexpected, post, send);
             let entry = world.failure(1, 1, sys::FI_ETRUNC);
             assert_eq!((entry.length, entry.overflow), (20, length - 20));
             assert_eq!(pieces.map(|piece| piece.bytes()).concat(), from.bytes()[..20]);
@@ -69,7 +60,6 @@ fn a_message_that_is_truncated_in_pieces_fills_all_of_them() {
         }
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -86,7 +76,6 @@ fn a_message_may_be_shorter_than_the_buffer() {
         assert_eq!(room.bytes()[length..], [0xee; 64]);
         world.success(0, 2);
     }
-    world.close();
 }
 
 /// The memory in pieces of different lengths, some of them empty, with gaps between them.
@@ -143,7 +132,6 @@ fn messages_are_gathered_from_pieces_and_scattered_to_pieces() {
         }
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -168,7 +156,6 @@ fn as_many_pieces_as_announced_are_taken_and_no_more() {
     assert_eq!(endpoint.tsendv(&vec![Memory::new(1); sends + 1], to, 1, 1), refused);
     assert_eq!(endpoint.sendv(&vec![Memory::new(1); sends + 1], to, 1), refused);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -204,7 +191,6 @@ fn a_message_without_bytes_needs_no_memory() {
     receiver.recv(Memory::NULL, 0).unwrap();
     assert_eq!(world.success(1, 0).length, 0);
     world.success(0, 0);
-    world.close();
 }
 
 #[test]
@@ -224,7 +210,7 @@ fn memory_that_cannot_be_is_refused() {
         let one = [memory];
         let two = [Memory::new(1), memory];
         assert_eq!(endpoint.tsend(memory, to, 1, 1), refused);
-        assert_eq!(endpoint.tsenddata(memory, 1, to, 1, 1), refused);
+        assert_eq!(endpoint.tsenddata(memory, 1, at(to, 1), 1), refused);
         assert_eq!(endpoint.send(memory, to, 1), refused);
         assert_eq!(endpoint.senddata(memory, 1, to, 1), refused);
         assert_eq!(endpoint.trecv(memory, 1, 0, 1), refused);
@@ -248,7 +234,6 @@ fn memory_that_cannot_be_is_refused() {
     assert_eq!(endpoint.tsendv(&[half; 4], to, 1, 1), refused);
     assert_eq!(endpoint.trecvv(&[half; 4], 1, 1), refused);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -272,6 +257,5 @@ fn a_program_of_an_old_version_gets_error_entries_of_its_length() {
         if length == 88 {
             assert_eq!(memory[80..88], world.address(0).to_le_bytes());
         }
-        world.close();
     }
 }

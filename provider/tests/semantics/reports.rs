@@ -41,7 +41,7 @@ impl Rank {
         Rank { process, output }
     }
 
-    /// Lets the rank end. Gives what it said on standard error.
+    /// Lets the rank end. Gives what it says on standard error.
     fn end(mut self) -> String {
         drop(self.process.stdin.take());
         let mut rest = String::new();
@@ -144,14 +144,14 @@ fn a_later_step_of_a_job_does_not_take_rows_of_an_earlier_one() {
             let zero = Rank::start(0, 2, report, &variables);
             let one = Rank::start(1, 2, report, &variables);
             // One rank of each step leaves no row.
-            let said = if step == 0 {
+            let words = if step == 0 {
                 zero.kill();
                 one.end()
             } else {
                 one.kill();
                 zero.end()
             };
-            let text = if report == "-" { said } else { std::fs::read_to_string(&path).unwrap() };
+            let text = if report == "-" { words } else { std::fs::read_to_string(&path).unwrap() };
             assert_eq!(ranks(&text), [1 - step], "{text}");
         }
     }
@@ -185,9 +185,9 @@ fn a_limit_on_files_leaves_the_report_as_it_is_and_is_said() {
     std::fs::write(&path, "as it was").unwrap();
     let rank = Rank::start(0, 1, path.to_str().unwrap(), &[]);
     rank.limit_files(16);
-    let said = rank.end();
+    let words = rank.end();
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(text, "as it was");
-    assert!(said.contains("File too large"), "{said}");
+    assert!(words.contains("File too large"), "{words}");
 }

@@ -1,6 +1,6 @@
 //! Messages to oneself.
 
-use crate::client::{Call, Memory, World, payload, sys};
+use crate::client::{Call, Memory, World, at, payload, sys};
 
 #[test]
 fn an_endpoint_sends_messages_of_all_sizes_to_itself() {
@@ -13,18 +13,14 @@ fn an_endpoint_sends_messages_of_all_sizes_to_itself() {
             let tagged = Memory::new(length);
             let untagged = Memory::new(length);
             let post = || {
-                endpoint.trecv_from(tagged, oneself, 5, 0, 1).unwrap();
+                endpoint.trecv_from(tagged, at(oneself, 5), 1).unwrap();
                 endpoint.recv(untagged, 2).unwrap();
             };
-            if !is_unexpected {
-                post();
-            }
-            endpoint.tsend(from, oneself, 5, 3).unwrap();
-            endpoint.senddata(from, 9, oneself, 4).unwrap();
-            if is_unexpected {
-                world.settle();
-                post();
-            }
+            let send = || {
+                endpoint.tsend(from, oneself, 5, 3).unwrap();
+                endpoint.senddata(from, 9, oneself, 4).unwrap();
+            };
+            world.meet(is_unexpected, post, send);
             let mut entries = [(); 4].map(|()| world.entry(0));
             entries.sort_unstable_by_key(|entry| entry.context);
             assert_eq!(
@@ -37,7 +33,6 @@ fn an_endpoint_sends_messages_of_all_sizes_to_itself() {
         }
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -62,5 +57,4 @@ fn a_message_to_oneself_can_be_injected_truncated_probed_and_awaited() {
         assert_eq!((contexts, room.bytes()), ([3, 4], b"awaited".to_vec()));
     }
     world.expect_silence();
-    world.close();
 }

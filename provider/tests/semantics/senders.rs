@@ -4,7 +4,7 @@
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::client::{Call, Memory, World, alone_with, payload, sys};
+use crate::client::{Call, Memory, World, alone_with, at, payload, sys};
 
 /// More than the bound below which software is faster.
 const LENGTH: usize = 4096;
@@ -26,24 +26,21 @@ fn receive_in_the_other_order(world: &World, is_unexpected: bool) {
         for source in [2, 1] {
             let (tagged, plain) = rooms[source - 1];
             let from = world.address(source);
-            receiver.trecv_from(tagged, from, TAG, IGNORED, source).unwrap();
+            receiver.trecv_from(tagged, Call { ignore: IGNORED, ..at(from, TAG) }, source).unwrap();
             receiver.recv_from(plain, from, 10 + source).unwrap();
             world.settle();
         }
     };
-    if !is_unexpected {
-        post();
-    }
-    for sender in [1, 2] {
-        let from = Memory::of(&message(sender));
-        let to = world.address(0);
-        world.endpoint(sender).tsend(from, to, TAG, 20).unwrap();
-        world.endpoint(sender).send(from, to, 21).unwrap();
-        world.settle();
-    }
-    if is_unexpected {
-        post();
-    }
+    let send = || {
+        for sender in [1, 2] {
+            let from = Memory::of(&message(sender));
+            let to = world.address(0);
+            world.endpoint(sender).tsend(from, to, TAG, 20).unwrap();
+            world.endpoint(sender).send(from, to, 21).unwrap();
+            world.settle();
+        }
+    };
+    world.meet(is_unexpected, post, send);
     let mut entries = [(); 4].map(|()| world.entry(0));
     entries.sort_unstable_by_key(|entry| entry.context);
     for (entry, context) in entries.iter().zip([1, 2, 11, 12]) {
@@ -115,7 +112,7 @@ fn no_variable_gives_a_receive_the_message_of_another_source_than_it_names() {
                 receive_in_the_other_order(&world, is_unexpected);
                 probe_in_the_other_order(&world);
             }
-            world.close();
+            drop(world);
         };
         if alone_with(test, &variables, run).is_none() {
             return;
@@ -156,13 +153,13 @@ fn an_acknowledgement_for_open_mpi_comes_from_the_peer_that_it_sends_to() {
             // It is not the acknowledgement.
             world.endpoint(0).tinject(b"", world.address(1), acknowledged).unwrap();
             world.settle();
-            sender.trecv_from(nothing, world.address(0), acknowledged, 0, 1).unwrap();
+            sender.trecv_from(nothing, at(world.address(0), acknowledged), 1).unwrap();
             sender.tinject(b"message", world.address(2), wanted).unwrap();
             world.expect_silence();
             world.endpoint(2).tinject(b"", world.address(1), acknowledged).unwrap();
             assert_eq!(world.success(1, 1).source, world.address(2));
             // Any other receive has the source that it names, whatever follows.
-            sender.trecv_from(nothing, world.address(0), acknowledged, 0, 2).unwrap();
+            sender.trecv_from(nothing, at(world.address(0), acknowledged), 2).unwrap();
             sender.tinject(b"message", world.address(2), wanted ^ 1).unwrap();
             assert_eq!(world.success(1, 2).source, world.address(0));
             let room = Memory::new(7);
@@ -171,6 +168,5 @@ fn an_acknowledgement_for_open_mpi_comes_from_the_peer_that_it_sends_to() {
                 world.success(2, 3);
             }
         }
-        world.close();
     });
 }

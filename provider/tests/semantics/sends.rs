@@ -1,6 +1,6 @@
 //! When a send is complete, and when it has an entry: fi_msg(3), fi_endpoint(3), fi_cq(3).
 
-use crate::client::{Call, Hints, Memory, World, payload, sys, within_limit};
+use crate::client::{Call, Hints, Memory, World, at, payload, sys, within_limit};
 
 const LENGTHS: [usize; 4] = [0, 64, 5000, 400_000];
 const SELECTIVE: u64 = sys::FI_TRANSMIT | sys::FI_RECV | sys::FI_SELECTIVE_COMPLETION;
@@ -31,23 +31,17 @@ fn an_injected_message_is_copied_at_once_and_has_no_entry() {
                     0 | 1 => receiver.trecv(room, 1, 0, 1).unwrap(),
                     _ => receiver.recv(room, 1).unwrap(),
                 };
-                if is_posted {
-                    post();
-                }
-                let mut bytes = payload(way as u64, length);
-                send(&bytes).unwrap();
-                bytes.fill(0);
-                if !is_posted {
-                    world.settle();
-                    post();
-                }
+                world.meet(!is_posted, post, || {
+                    let mut bytes = payload(way as u64, length);
+                    send(&bytes).unwrap();
+                    bytes.fill(0);
+                });
                 world.success(1, 1);
                 assert_eq!(room.bytes(), payload(way as u64, length));
                 world.expect_silence();
             }
         }
     }
-    world.close();
 }
 
 #[test]
@@ -69,7 +63,6 @@ fn a_message_too_long_to_inject_is_refused() {
         assert_eq!(sender.sendmsg(call, sys::FI_INJECT), refused);
     }
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -87,7 +80,6 @@ fn the_flag_inject_copies_the_message_and_keeps_its_entry() {
     world.endpoint(1).trecv(room, 1, 0, 1).unwrap();
     world.success(1, 1);
     assert_eq!(room.bytes(), payload(1, 64));
-    world.close();
 }
 
 #[test]
@@ -112,7 +104,6 @@ fn the_memory_of_a_send_is_the_programs_own_again_once_there_is_the_entry() {
         }
         world.success(1, 1);
         assert_eq!(room.bytes(), payload(1, length));
-        world.close();
     }
 }
 
@@ -131,7 +122,7 @@ fn with_selective_completion_a_send_has_an_entry_only_if_asked() {
             let sends: [(&dyn Fn() -> _, bool); 8] = [
                 // By the flags of the endpoint.
                 (&|| sender.tsend(from, to, 1, 8), send_flags != 0),
-                (&|| sender.tsenddata(from, 1, to, 1, 8), send_flags != 0),
+                (&|| sender.tsenddata(from, 1, at(to, 1), 8), send_flags != 0),
                 (&|| sender.tsendv(&parts, to, 1, 8), send_flags != 0),
                 // By the flags of the call alone.
                 (&|| sender.tsendmsg(call, 0), false),
@@ -153,7 +144,6 @@ fn with_selective_completion_a_send_has_an_entry_only_if_asked() {
                 world.expect_silence();
             }
         }
-        world.close();
     }
 }
 
@@ -205,7 +195,6 @@ fn with_selective_completion_a_receive_has_an_entry_only_if_asked() {
         receiver.cancel(8).unwrap();
         world.failure(1, 8, sys::FI_ECANCELED);
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -220,7 +209,6 @@ fn without_selective_completion_every_operation_has_an_entry() {
     world.success(0, 8);
     world.success(1, 8);
     world.expect_silence();
-    world.close();
 }
 
 /// Sends with this flag. The receiver makes progress only when it is told to.
@@ -256,7 +244,6 @@ fn delivery_complete_means_that_the_bytes_are_in_the_receivers_buffer() {
             assert_eq!(room.bytes(), payload(3, length));
             world.success(1, 1);
             world.expect_silence();
-            world.close();
         }
     }
 }
@@ -277,7 +264,6 @@ fn delivery_complete_as_an_endpoints_flag_holds_for_plain_sends() {
     world.endpoint(1).trecv(Memory::new(8), 1, 0, 4).unwrap();
     world.success(1, 4);
     world.success(0, 1);
-    world.close();
 }
 
 #[test]
@@ -296,7 +282,6 @@ fn match_complete_means_that_a_receive_has_the_message() {
         world.success(1, 1);
         assert_eq!(room.bytes(), payload(3, length));
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -315,7 +300,6 @@ fn a_delivered_message_may_be_truncated_or_go_to_a_claim() {
         world.failure(1, 2, sys::FI_ETRUNC);
         world.success(0, 9);
         world.expect_silence();
-        world.close();
     }
 }
 
@@ -328,5 +312,4 @@ fn a_send_with_unknown_flags_is_refused() {
         assert_eq!(world.endpoint(0).sendmsg(call, flag), Err(sys::FI_EBADFLAGS));
     }
     world.expect_silence();
-    world.close();
 }

@@ -112,8 +112,8 @@ fn call_all(parts: &sys::fid_ep) {
     calls!(parts.collective => barrier broadcast msg);
 }
 
-/// What `call_all` makes the provider say: each operation by its name in libfabric's interface.
-const TOLD: [&str; 22] = [
+/// What `call_all` makes the provider name: each operation by its name in libfabric's interface.
+const NAMES: [&str; 22] = [
     "fi_read",
     "fi_readv",
     "fi_readmsg",
@@ -149,12 +149,12 @@ fn the_first_call_of_an_operation_that_there_is_not_is_told_with_what_to_set() {
         node.close();
     });
     let Some(words) = words else { return };
-    let told = words.lines().filter_map(|line| {
+    let notices = words.lines().filter_map(|line| {
         let rest = line.strip_prefix("tagmatch: the program has called ")?;
         assert!(rest.contains("MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL") && rest.contains("Intel MPI"));
         rest.split_once(',').map(|(name, _)| name)
     });
-    assert_eq!(told.collect::<Vec<_>>(), TOLD, "{words}");
+    assert_eq!(notices.collect::<Vec<_>>(), NAMES, "{words}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn threads_may_send_receive_and_read_the_same_objects_at_the_same_time() {
     let length = |number: usize| number * 37 % 9000;
     let total = SENDERS * MESSAGES;
     let rooms: Vec<_> = (0..total).map(|number| Memory::new(length(number))).collect();
-    let told = [(); 2].map(|()| (0..total).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
+    let entries = [(); 2].map(|()| (0..total).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
     let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
     thread::scope(|scope| {
         for sender in 0..SENDERS {
@@ -35,12 +35,12 @@ fn threads_may_send_receive_and_read_the_same_objects_at_the_same_time() {
         }
         for node in [0, 1, 0, 1] {
             let world = &world;
-            let told = &told[node];
+            let entries = &entries[node];
             let count = &counts[node];
             scope.spawn(move || {
                 within_limit("all entries", || {
                     while let Some(entry) = next(world, node) {
-                        told[entry].fetch_add(1, Ordering::Relaxed);
+                        entries[entry].fetch_add(1, Ordering::Relaxed);
                         count.fetch_add(1, Ordering::Relaxed);
                     }
                     (count.load(Ordering::Relaxed) >= total).then_some(())
@@ -49,12 +49,11 @@ fn threads_may_send_receive_and_read_the_same_objects_at_the_same_time() {
         }
     });
     let is_once = |count: &AtomicUsize| count.load(Ordering::Relaxed) == 1;
-    assert!(told.iter().flatten().all(is_once), "each operation has one entry");
+    assert!(entries.iter().flatten().all(is_once), "each operation has one entry");
     for (number, room) in rooms.iter().enumerate() {
         assert_eq!(room.bytes(), payload(number as u64, length(number)), "message {number}");
     }
     world.expect_silence();
-    world.close();
 }
 
 /// The context of the next entry, which tells of success.
@@ -98,5 +97,4 @@ fn threads_may_open_and_close_objects_while_others_send() {
             number += 1;
         }
     });
-    world.close();
 }

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::client::{Hints, Memory, Node, QueueSettings, Vector, World, payload, sys};
+use crate::client::{Hints, Memory, Node, QueueSettings, Vector, World, at, payload, sys};
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
 
@@ -19,7 +19,6 @@ fn maps_and_tables_number_addresses_from_zero() {
         world.endpoint(2).trecv(Memory::new(1), 1, 0, 1).unwrap();
         world.endpoint(0).tinject(b"x", world.address(2), 1).unwrap();
         assert_eq!(world.success(2, 1).source, 0);
-        world.close();
     }
 }
 
@@ -43,7 +42,6 @@ fn an_address_may_be_inserted_more_than_once() {
     world.endpoint(1).trecv(Memory::new(1), 1, 0, 1).unwrap();
     world.endpoint(0).tinject(b"x", 0, 1).unwrap();
     assert_eq!(world.success(1, 1).source, source + 1);
-    world.close();
 }
 
 #[test]
@@ -55,7 +53,7 @@ fn an_address_that_was_removed_is_refused_and_traffic_under_way_goes_on() {
     let from = Memory::of(&payload(1, 300_000));
     let room = Memory::new(300_000);
     sender.endpoint.tsend(from, to, 1, 1).unwrap();
-    receiver.endpoint.trecv_from(room, world.address(0), 2, 0, 2).unwrap();
+    receiver.endpoint.trecv_from(room, at(world.address(0), 2), 2).unwrap();
     sender.vector.remove(&[to]).unwrap();
     receiver.vector.remove(&[world.address(0)]).unwrap();
     assert_eq!(sender.endpoint.tsend(from, to, 1, 1), Err(sys::FI_EINVAL));
@@ -73,7 +71,6 @@ fn an_address_that_was_removed_is_refused_and_traffic_under_way_goes_on() {
     assert_eq!(world.success(1, 2).source, known);
     world.success(0, 4);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -88,7 +85,6 @@ fn an_address_gets_the_lowest_number_that_stands_for_none() {
         vector.remove(&[1]).unwrap();
         assert_eq!(vector.add(name), 1);
     }
-    world.close();
 }
 
 #[test]
@@ -109,11 +105,10 @@ fn a_number_that_is_used_again_stands_for_the_new_address_alone() {
         world.endpoint(from).tinject(b"x", 0, 3).unwrap();
         assert_eq!(world.success(0, 3).source, source);
     }
-    sender.endpoint.trecv_from(Memory::new(1), 1, 4, 0, 4).unwrap();
+    sender.endpoint.trecv_from(Memory::new(1), at(1, 4), 4).unwrap();
     world.endpoint(2).tinject(b"x", 0, 4).unwrap();
     world.success(0, 4);
     world.expect_silence();
-    world.close();
 }
 
 #[test]
@@ -126,7 +121,6 @@ fn wrong_addresses_to_remove_are_refused_and_right_ones_removed() {
     assert_eq!(vector.remove(&[1]), Err(sys::FI_EINVAL), "it is gone");
     assert_eq!(world.endpoint(0).tinject(b"x", 2, 1), Err(sys::FI_EINVAL));
     assert_eq!(vector.remove(&[]), Ok(0));
-    world.close();
 }
 
 #[test]
@@ -170,7 +164,6 @@ fn a_lookup_gives_the_name_as_far_as_there_is_room_and_its_length() {
     }
     assert_eq!(vector.lookup(2, 64), Err(sys::FI_EINVAL));
     assert_eq!(vector.lookup(sys::FI_ADDR_NOTAVAIL, 64), Err(sys::FI_EINVAL));
-    world.close();
 }
 
 #[test]
@@ -190,7 +183,6 @@ fn a_name_has_a_text_as_far_as_there_is_room_for_it() {
     // What is no name has a text that says so.
     let (text, length) = vector.text(&[9; 64], 300);
     assert!(length > 10 && is_text(&text[..length]));
-    world.close();
 }
 
 #[test]
@@ -217,8 +209,8 @@ fn endpoints_of_a_domain_may_share_a_vector() {
     other.enable().unwrap();
     let first = node.vector.add(node.name);
     let second = node.vector.add(other.name());
-    other.trecv_from(Memory::new(1), first, 1, 0, 1).unwrap();
-    node.endpoint.trecv_from(Memory::new(1), second, 1, 0, 2).unwrap();
+    other.trecv_from(Memory::new(1), at(first, 1), 1).unwrap();
+    node.endpoint.trecv_from(Memory::new(1), at(second, 1), 2).unwrap();
     node.endpoint.tinject(b"x", second, 1).unwrap();
     other.tinject(b"x", first, 1).unwrap();
     let wait = |queue: crate::client::Queue| {

@@ -16,9 +16,28 @@ const A_WHILE: Duration = Duration::from_millis(30);
 
 /// Two endpoints with queues that threads can wait for.
 fn world(wait: sys::fi_wait_obj) -> World {
-    let settings = QueueSettings { wait, ..QueueSettings::default() };
-    let node = || Node::of(&Hints::default(), settings, BOTH);
-    World::with(vec![node(), node()])
+    World::waiting(2, wait)
+}
+
+/// An endpoint whose blocking reads wait for as many entries as they are told.
+fn with_threshold() -> World {
+    let settings = QueueSettings {
+        wait: sys::FI_WAIT_UNSPEC,
+        condition: sys::FI_CQ_COND_THRESHOLD,
+        ..QueueSettings::default()
+    };
+    World::with(vec![Node::of(&Hints::default(), settings, BOTH)])
+}
+
+/// Does something while this thread sleeps, on most runs.
+fn in_a_while<A, T>(act: impl FnOnce() -> A + Send, wait: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(A_WHILE);
+            act();
+        });
+        wait()
+    })
 }
 
 /// Leaves this thread one processor: the first one that it may use.
@@ -87,7 +106,6 @@ fn a_descriptor_becomes_readable_when_there_is_an_entry() {
         });
         assert_eq!(room.bytes(), from.bytes());
     }
-    world.close();
 }
 
 #[test]
@@ -112,7 +130,6 @@ fn trywait_says_whether_a_thread_may_sleep() {
     assert_eq!(domain.trywait(&mut wrong), Err(sys::FI_EINVAL));
     assert_eq!(domain.trywait(&mut [std::ptr::null_mut()]), Err(sys::FI_EINVAL));
     assert_eq!(domain.trywait(&mut []), Ok(0));
-    world.close();
 }
 
 #[test]
@@ -136,7 +153,6 @@ fn trywait_sees_an_entry_behind_many_ends_without_entries() {
     endpoint.trecvmsg(last, sys::FI_COMPLETION).unwrap();
     assert_eq!(domain.trywait(&mut [queue.queue.cast()]), Err(sys::FI_EAGAIN));
     world.success(1, 2);
-    world.close();
 }
 
 #[test]
@@ -153,7 +169,6 @@ fn a_descriptor_wakes_for_an_entry_that_another_thread_made() {
         failures.sort_unstable();
         assert_eq!(failures, [sys::FI_ENOMSG, sys::FI_ECANCELED]);
     });
-    world.close();
 }
 
 #[test]
@@ -161,7 +176,6 @@ fn only_a_queue_with_a_descriptor_gives_it() {
     for wait in [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_YIELD] {
         let world = world(wait);
         assert_eq!(world.queue(0).descriptor(), Err(sys::FI_ENOSYS));
-        world.close();
     }
 }
 
@@ -171,7 +185,7 @@ fn a_blocking_read_ends_with_the_time_limit() {
     for timeout in [0, 1, 20] {
         assert_eq!(world.queue(0).sread(timeout), Err(sys::FI_EAGAIN));
     }
-    world.close();
+    drop(world);
     // A queue without endpoints.
     let domain = Domain::new();
     let queue = domain.queue(QueueSettings { wait: sys::FI_WAIT_UNSPEC, ..Default::default() });
@@ -187,7 +201,6 @@ fn a_queue_without_a_wait_object_has_no_blocking_reads() {
     // Nor does it ever become safe to sleep on it.
     let mut objects = [world.queue(0).queue.cast()];
     assert_eq!(world.node(0).domain.trywait(&mut objects), Err(sys::FI_EINVAL));
-    world.close();
 }
 
 #[test]
@@ -206,7 +219,6 @@ fn a_blocking_read_is_woken_by_a_message() {
                 assert_eq!((entry.context, entry.source), (7, world.address(0)));
             });
         }
-        world.close();
     }
 }
 
@@ -238,15 +250,9 @@ fn ends_unaided<T: Send>(queue: Queue, read: impl FnOnce() -> T + Send) -> T {
 fn a_blocking_read_is_woken_by_an_error_entry() {
     let world = world(sys::FI_WAIT_UNSPEC);
     world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(A_WHILE);
-            world.endpoint(1).cancel(7).unwrap();
-        });
-        assert_eq!(woken(world.queue(1)), Err(sys::FI_EAVAIL));
-    });
+    let act = || world.endpoint(1).cancel(7).unwrap();
+    assert_eq!(in_a_while(act, || woken(world.queue(1))), Err(sys::FI_EAVAIL));
     assert_eq!(world.queue(1).read_error(0).unwrap().failure, sys::FI_ECANCELED);
-    world.close();
 }
 
 #[test]
@@ -255,33 +261,17 @@ fn a_blocking_read_is_woken_by_a_signal() {
     // The signal comes before the read, or during it.
     world.queue(1).signal().unwrap();
     assert_eq!(world.queue(1).sread(LONG_MS), Err(sys::FI_EAGAIN));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(A_WHILE);
-            world.queue(1).signal().unwrap();
-        });
-        assert_eq!(world.queue(1).sread(-1), Err(sys::FI_EAGAIN));
-    });
+    let act = || world.queue(1).signal().unwrap();
+    assert_eq!(in_a_while(act, || world.queue(1).sread(-1)), Err(sys::FI_EAGAIN));
     // It ends one read.
     world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(A_WHILE);
-            world.endpoint(1).tinject(b"x", world.address(1), 1).unwrap();
-        });
-        assert_eq!(woken(world.queue(1)), Ok(7));
-    });
-    world.close();
+    let act = || world.endpoint(1).tinject(b"x", world.address(1), 1).unwrap();
+    assert_eq!(in_a_while(act, || woken(world.queue(1))), Ok(7));
 }
 
 #[test]
 fn a_blocking_read_that_has_slept_waits_for_its_threshold() {
-    let settings = QueueSettings {
-        wait: sys::FI_WAIT_UNSPEC,
-        condition: sys::FI_CQ_COND_THRESHOLD,
-        ..QueueSettings::default()
-    };
-    let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
+    let world = with_threshold();
     let endpoint = world.endpoint(0);
     let to = world.address(0);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
@@ -296,17 +286,11 @@ fn a_blocking_read_that_has_slept_waits_for_its_threshold() {
         // The first entry ends a sleep, and not the call.
         assert_eq!(world.queue(0).sread_several(&mut entries, 2, -1), Ok(2));
     });
-    world.close();
 }
 
 #[test]
 fn a_blocking_read_with_a_threshold_ends_with_a_failure_behind_other_entries() {
-    let settings = QueueSettings {
-        wait: sys::FI_WAIT_UNSPEC,
-        condition: sys::FI_CQ_COND_THRESHOLD,
-        ..QueueSettings::default()
-    };
-    let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
+    let world = with_threshold();
     let endpoint = world.endpoint(0);
     let to = world.address(0);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
@@ -317,17 +301,11 @@ fn a_blocking_read_with_a_threshold_ends_with_a_failure_behind_other_entries() {
     assert_eq!(world.queue(0).sread_several(&mut entries, 3, -1), Ok(1));
     assert_eq!(world.queue(0).sread_several(&mut entries, 3, -1), Err(sys::FI_EAVAIL));
     world.failure(0, 2, sys::FI_ETRUNC);
-    world.close();
 }
 
 #[test]
 fn a_blocking_read_waits_for_its_threshold() {
-    let settings = QueueSettings {
-        wait: sys::FI_WAIT_UNSPEC,
-        condition: sys::FI_CQ_COND_THRESHOLD,
-        ..QueueSettings::default()
-    };
-    let world = World::with(vec![Node::of(&Hints::default(), settings, BOTH)]);
+    let world = with_threshold();
     let endpoint = world.endpoint(0);
     let to = world.address(0);
     let mut entries = [sys::fi_cq_tagged_entry::zeroed(); 8];
@@ -335,14 +313,11 @@ fn a_blocking_read_waits_for_its_threshold() {
         endpoint.trecv(Memory::new(4), 1, 0, context).unwrap();
         endpoint.tinject(b"x", to, 1).unwrap();
     }
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(A_WHILE);
-            endpoint.trecv(Memory::new(4), 1, 0, 2).unwrap();
-            endpoint.tinject(b"x", to, 1).unwrap();
-        });
-        assert_eq!(world.queue(0).sread_several(&mut entries, 3, LONG_MS), Ok(3));
-    });
+    let act = || {
+        endpoint.trecv(Memory::new(4), 1, 0, 2).unwrap();
+        endpoint.tinject(b"x", to, 1).unwrap();
+    };
+    assert_eq!(in_a_while(act, || world.queue(0).sread_several(&mut entries, 3, LONG_MS)), Ok(3));
     let make_entry = || {
         endpoint.trecv(Memory::new(4), 1, 0, 2).unwrap();
         endpoint.tinject(b"x", to, 1).unwrap();
@@ -364,7 +339,6 @@ fn a_blocking_read_waits_for_its_threshold() {
     let read_three = || queue.sread_several(&mut [sys::fi_cq_tagged_entry::zeroed(); 3], 3, -1);
     assert_eq!(ends_unaided(queue, read_three), Err(sys::FI_EAVAIL));
     assert_eq!(queue.read_error(0).unwrap().context, 3);
-    world.close();
 }
 
 #[test]
@@ -390,7 +364,6 @@ fn several_threads_may_wait_for_one_queue() {
         contexts.sort_unstable();
         assert_eq!(contexts, [0, 1, 2, 3]);
     });
-    world.close();
 }
 
 #[test]
@@ -399,14 +372,8 @@ fn a_blocking_read_is_woken_by_a_receive_that_another_thread_posts() {
     // The message waits for a receive, so its arrival wakes nobody.
     world.endpoint(0).tinject(b"x", world.address(1), 1).unwrap();
     world.settle();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(A_WHILE);
-            world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
-        });
-        assert_eq!(woken(world.queue(1)), Ok(7));
-    });
-    world.close();
+    let act = || world.endpoint(1).trecv(Memory::new(4), 1, 0, 7).unwrap();
+    assert_eq!(in_a_while(act, || woken(world.queue(1))), Ok(7));
 }
 
 #[test]
@@ -454,7 +421,6 @@ fn a_descriptor_wakes_while_another_queue_of_the_endpoint_is_read() {
     endpoint.close().unwrap();
     sends.close().unwrap();
     receives.close().unwrap();
-    world.close();
 }
 
 #[test]
@@ -467,14 +433,14 @@ fn a_signal_handler_ends_a_wait() {
         assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
     }
     let world = world(sys::FI_WAIT_UNSPEC);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             // SAFETY: the call has no pointers.
-            tell.send(unsafe { libc::pthread_self() }).unwrap();
+            sender.send(unsafe { libc::pthread_self() }).unwrap();
             world.queue(1).sread(-1)
         });
-        let thread = told.recv().unwrap();
+        let thread = receiver.recv().unwrap();
         // The first ones may come before the thread sleeps.
         within_limit("an end of the wait", || {
             thread::sleep(Duration::from_millis(5));
@@ -484,7 +450,6 @@ fn a_signal_handler_ends_a_wait() {
         });
         assert_eq!(waiting.join().unwrap(), Err(sys::FI_EAGAIN));
     });
-    world.close();
 }
 
 /// Two threads on one processor that answer each other. `look` looks for the answer once. Without
@@ -516,7 +481,7 @@ fn expect_to_give_way(look: impl Fn(&World, usize) -> bool + Sync) {
             scope.spawn(move || answer(node));
         }
     });
-    world.close();
+    drop(world);
     let count = looks.into_inner() / (2 * ROUNDS);
     assert!(count < 1200, "{count} looks for each answer");
 }

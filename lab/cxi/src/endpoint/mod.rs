@@ -104,10 +104,11 @@ impl Endpoint {
                 return Err(errno);
             }
         };
-        let (payload, address) = match is_rendezvous {
-            true => (Vec::new(), memory.start() as u64),
+        let (payload, address) = if is_rendezvous {
+            (Vec::new(), memory.start() as u64)
+        } else {
             // SAFETY: as above.
-            false => (unsafe { memory.bytes() }.to_vec(), 0),
+            (unsafe { memory.bytes() }.to_vec(), 0)
         };
         let source = self.sender.name;
         let length = memory.len();

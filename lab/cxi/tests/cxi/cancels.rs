@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Hints, Memory};
+use crate::client::{Context, Hints, Memory, exactly};
 use crate::messages::{pair, send};
 use crate::process::alone;
 
@@ -13,7 +13,7 @@ fn a_cancelled_receive_ends_some_rounds_later() {
         let (_, _, receiver, from) = pair(&Hints::default());
         let context = Context::new();
         let other = Context::new();
-        receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
+        receiver.recv(Memory::new(1), exactly(from, 1), context).expect("posted");
         assert_eq!(receiver.cancel(other), Err(sys::FI_ENOENT));
         assert_eq!(receiver.cancel(context), Ok(0));
         assert_eq!(receiver.cancel(context), Err(sys::FI_ENOENT));
@@ -30,7 +30,7 @@ fn a_message_that_is_faster_than_the_cancellation_is_received() {
         let (sender, to, receiver, from) = pair(&Hints::default());
         let into = Memory::new(4);
         let context = Context::new();
-        receiver.recv(into, from, 1, 0, context).expect("posted");
+        receiver.recv(into, exactly(from, 1), context).expect("posted");
         assert_eq!(receiver.cancel(context), Ok(0));
         send(&sender, to, 1, b"fast");
         receiver.expect(context, 0);

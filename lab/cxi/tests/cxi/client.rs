@@ -159,6 +159,19 @@ pub(crate) struct Entry {
     pub(crate) overflow: usize,
 }
 
+/// The messages that a receive matches.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) from: u64,
+    pub(crate) tag: u64,
+    pub(crate) ignore: u64,
+}
+
+/// Those of a source with a tag.
+pub(crate) fn exactly(from: u64, tag: u64) -> Wanted {
+    Wanted { from, tag, ignore: 0 }
+}
+
 /// A message for the calls with flags.
 #[derive(Clone, Copy)]
 pub(crate) struct Message<'a> {
@@ -292,14 +305,8 @@ impl Node {
         with(message, |message| call!(self.tagged(), sendmsg(self.endpoint, message, flags)))
     }
 
-    pub(crate) fn recv(
-        &self,
-        into: Memory,
-        from: u64,
-        tag: u64,
-        ignore: u64,
-        context: Context,
-    ) -> Code {
+    pub(crate) fn recv(&self, into: Memory, wanted: Wanted, context: Context) -> Code {
+        let Wanted { from, tag, ignore } = wanted;
         let Memory { start, length } = into;
         let start = start.cast();
         let none = ptr::null_mut();

@@ -4,7 +4,7 @@ use std::process::Child;
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Hints, Memory, Node};
+use crate::client::{Context, Hints, Memory, Node, exactly};
 use crate::process::{alone, publish, start, wait_for};
 
 /// A peer's process that is killed when it has done what it is there for.
@@ -107,10 +107,10 @@ fn a_long_message_of_the_dead_ends_with_an_error() {
         kill(child);
         let long = Context::new();
         let short = Context::new();
-        node.recv(Memory::new(100_000), from, 1, 0, long).expect("posted");
+        node.recv(Memory::new(100_000), exactly(from, 1), long).expect("posted");
         node.expect(long, sys::FI_EIO);
         // What had arrived whole is received.
-        node.recv(Memory::new(5), from, 2, 0, short).expect("posted");
+        node.recv(Memory::new(5), exactly(from, 2), short).expect("posted");
         node.expect(short, 0);
     });
 }

@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Hints, Memory, Message, Node, within_limit};
+use crate::client::{Context, Hints, Memory, Message, Node, Wanted, exactly, within_limit};
 use crate::messages::{pair, send};
 use crate::process::{alone, outcome};
 use crate::sleep::sleeping;
@@ -21,7 +21,7 @@ fn receive_tag(receiver: &Node, from: u64, tag: u64, mut progress: impl FnMut())
     let context = Context::new();
     within_limit("a receive that is accepted", || {
         progress();
-        receiver.recv(into, from, 0, 0xff, context).ok()
+        receiver.recv(into, Wanted { from, tag: 0, ignore: 0xff }, context).ok()
     });
     let entry = within_limit("a message", || {
         progress();
@@ -47,7 +47,7 @@ fn flow_control_holds_up_both_sides_and_loses_nothing() {
         let memory = Memory::new(1);
         let context = Context::new();
         let search = Message::new(&[], from, 0, context);
-        assert_eq!(receiver.recv(memory, from, 99, 0, context), Err(sys::FI_EAGAIN));
+        assert_eq!(receiver.recv(memory, exactly(from, 99), context), Err(sys::FI_EAGAIN));
         assert_eq!(receiver.recvmsg(search, sys::FI_PEEK), Err(sys::FI_EAGAIN));
         assert!(!receiver.may_sleep());
         // The next message is dropped, and the sender told so.
@@ -111,7 +111,7 @@ fn an_entry_is_free_again_when_its_message_was_received() {
             send(&sender, to, tag, b"x");
             receiver.expect_silence(1);
             let context = Context::new();
-            receiver.recv(Memory::new(1), from, tag, 0, context).expect("posted");
+            receiver.recv(Memory::new(1), exactly(from, tag), context).expect("posted");
             receiver.expect(context, 0);
         }
     });
@@ -126,12 +126,12 @@ fn in_hybrid_mode_there_is_no_end_of_entries_once_software_matches() {
         exhaust(&sender, to, &receiver);
         let memory = Memory::new(1);
         let context = Context::new();
-        assert_eq!(receiver.recv(memory, from, 99, 0, context), Err(sys::FI_EAGAIN));
+        assert_eq!(receiver.recv(memory, exactly(from, 99), context), Err(sys::FI_EAGAIN));
         receiver.expect_silence(60);
         for tag in 5..20 {
             send(&sender, to, tag, b"x");
             receiver.expect_silence(1);
-            receiver.recv(memory, from, 99, 0, Context::new()).expect("posted");
+            receiver.recv(memory, exactly(from, 99), Context::new()).expect("posted");
         }
         receive_tags(&receiver, from, 0..20);
     });
@@ -140,7 +140,7 @@ fn in_hybrid_mode_there_is_no_end_of_entries_once_software_matches() {
 /// Posts five receives, which take all entries.
 fn post_five(receiver: &Node, from: u64) {
     for tag in 0..5 {
-        receiver.recv(Memory::new(1), from, tag, 0, Context::new()).expect("posted");
+        receiver.recv(Memory::new(1), exactly(from, tag), Context::new()).expect("posted");
     }
     receiver.expect_silence(60);
 }
@@ -165,13 +165,13 @@ fn a_second_exhaustion_can_wait_for_an_entry() {
         let (sender, to, receiver, from) = pair(&Hints::default());
         let cancelled = [Context::new(), Context::new()];
         for context in cancelled {
-            receiver.recv(Memory::new(1), from, 100, 0, context).expect("posted");
+            receiver.recv(Memory::new(1), exactly(from, 100), context).expect("posted");
         }
         for tag in 0..3 {
-            receiver.recv(Memory::new(1), from, tag, 0, Context::new()).expect("posted");
+            receiver.recv(Memory::new(1), exactly(from, tag), Context::new()).expect("posted");
         }
         receiver.expect_silence(60);
-        let post = || receiver.recv(Memory::new(1), from, 3, 0, Context::new());
+        let post = || receiver.recv(Memory::new(1), exactly(from, 3), Context::new());
         assert_eq!(post(), Err(sys::FI_EAGAIN));
         for context in cancelled {
             receiver.cancel(context).expect("it is posted");
@@ -231,10 +231,12 @@ fn others_can_take_the_entries_of_the_nic() {
         let (sender, to, receiver, from) = pair(&hints);
         let into = Memory::new(1);
         let context = Context::new();
-        receiver.recv(into, from, 0, 0, context).expect("posted");
+        receiver.recv(into, exactly(from, 0), context).expect("posted");
         send(&sender, to, 0, b"x");
         receiver.expect(context, 0);
-        receiver.recv(into, from, 99, 0, context).expect("an expected message takes no entry");
+        receiver
+            .recv(into, exactly(from, 99), context)
+            .expect("an expected message takes no entry");
         send(&sender, to, 0, b"x");
         receiver.expect_silence(1);
         assert!(!receiver.may_sleep());

@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Entry, Hints, Memory, Message, Node};
+use crate::client::{Context, Entry, Hints, Memory, Message, Node, Wanted, exactly};
 use crate::process::{alone, publish, start, wait_for};
 
 const ANY: u64 = sys::FI_ADDR_UNSPEC;
@@ -30,8 +30,8 @@ fn a_message_reaches_another_process() {
         let short = Memory::new(16);
         let long = Memory::new(100_000);
         let contexts = [Context::new(), Context::new()];
-        node.recv(long, ANY, 8, 0, contexts[1]).expect("posted");
-        node.recv(short, peer, 7, 0, contexts[0]).expect("posted");
+        node.recv(long, exactly(ANY, 8), contexts[1]).expect("posted");
+        node.recv(short, exactly(peer, 7), contexts[0]).expect("posted");
         let entry = node.expect(contexts[0], 0);
         assert_eq!((entry.length, entry.tag, entry.source), (5, 7, peer));
         assert_eq!((entry.flags, &short.bytes()[..6]), (RECEIVE, &b"short\xee"[..]));
@@ -66,11 +66,11 @@ fn named_and_any_source_receives_are_on_one_list() {
         let other = receiver.insert(&receiver.name());
         let all: [_; 5] = std::array::from_fn(|_| Context::new());
         let into = || Memory::new(8);
-        receiver.recv(into(), other, 3, 0, all[0]).expect("posted");
-        receiver.recv(into(), ANY, 3, 0, all[1]).expect("posted");
-        receiver.recv(into(), from, 3, 0, all[2]).expect("posted");
-        receiver.recv(into(), from, 0, 0xff, all[3]).expect("posted");
-        receiver.recv(into(), ANY, 3, 0, all[4]).expect("posted");
+        receiver.recv(into(), exactly(other, 3), all[0]).expect("posted");
+        receiver.recv(into(), exactly(ANY, 3), all[1]).expect("posted");
+        receiver.recv(into(), exactly(from, 3), all[2]).expect("posted");
+        receiver.recv(into(), Wanted { from, tag: 0, ignore: 0xff }, all[3]).expect("posted");
+        receiver.recv(into(), exactly(ANY, 3), all[4]).expect("posted");
         for message in 0..4 {
             send(&sender, to, 3, &[message]);
         }
@@ -97,7 +97,7 @@ fn unexpected_messages_are_received_in_the_order_of_their_arrival() {
         let take = |source, tag, ignore| {
             let into = Memory::new(1);
             let context = Context::new();
-            receiver.recv(into, source, tag, ignore, context).expect("posted");
+            receiver.recv(into, Wanted { from: source, tag, ignore }, context).expect("posted");
             receiver.expect(context, 0);
             into.bytes()[0]
         };
@@ -117,9 +117,12 @@ fn tags_have_48_bits() {
         let over = highest + 1;
         assert_eq!(node.send(memory, to, over, context), Err(sys::FI_EINVAL));
         assert_eq!(node.inject(memory, to, over), Err(sys::FI_EINVAL));
-        assert_eq!(node.recv(memory, ANY, over, 0, context), Err(sys::FI_EINVAL));
-        assert_eq!(node.recv(memory, ANY, 0, over, context), Err(sys::FI_EINVAL));
-        receiver.recv(memory, ANY, highest, 0, context).expect("posted");
+        assert_eq!(node.recv(memory, exactly(ANY, over), context), Err(sys::FI_EINVAL));
+        assert_eq!(
+            node.recv(memory, Wanted { from: ANY, tag: 0, ignore: over }, context),
+            Err(sys::FI_EINVAL)
+        );
+        receiver.recv(memory, exactly(ANY, highest), context).expect("posted");
         send(&node, to, highest, &[1]);
         assert_eq!(receiver.expect(context, 0).tag, highest);
     });
@@ -135,7 +138,7 @@ fn a_truncated_receive_tells_how_much_is_missing() {
             sender.send(Memory::of(&message), to, 1, sent).expect("accepted");
             let into = Memory::new(40);
             let context = Context::new();
-            receiver.recv(into, from, 1, 0, context).expect("posted");
+            receiver.recv(into, exactly(from, 1), context).expect("posted");
             let entry = receiver.expect(context, sys::FI_ETRUNC);
             assert_eq!((entry.length, entry.overflow, entry.tag), (40, length - 40, 1));
             assert_eq!(into.bytes(), [0x33; 40]);
@@ -153,7 +156,7 @@ fn data_has_eight_bytes() {
         let parts = [Memory::of(b"x")];
         let message = Message { data: u64::MAX - 5, ..Message::new(&parts, to, 1, sent) };
         sender.sendmsg(message, sys::FI_REMOTE_CQ_DATA).expect("accepted");
-        receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
+        receiver.recv(Memory::new(1), exactly(from, 1), context).expect("posted");
         let entry = receiver.expect(context, 0);
         assert_eq!((entry.data, entry.flags), (u64::MAX - 5, RECEIVE | sys::FI_REMOTE_CQ_DATA));
     });
@@ -167,7 +170,7 @@ fn the_source_is_told_to_programs_that_ask_for_it() {
             let context = Context::new();
             let stranger = 17;
             // Without FI_DIRECTED_RECV the source of a receive doesn't count.
-            receiver.recv(Memory::new(1), stranger, 1, 0, context).expect("posted");
+            receiver.recv(Memory::new(1), exactly(stranger, 1), context).expect("posted");
             send(&sender, to, 1, b"x");
             let Entry { source, .. } = receiver.expect(context, 0);
             assert_eq!(source, if is_told { from } else { sys::FI_ADDR_NOTAVAIL });
@@ -184,7 +187,7 @@ fn an_endpoint_takes_so_many_receives_at_a_time_as_it_was_opened_for() {
             let mut hints = Hints::default();
             hints.receive.size = 2;
             let (sender, to, receiver, _) = pair(&hints);
-            let post = |context| receiver.recv(Memory::new(1), ANY, 1, 0, context);
+            let post = |context| receiver.recv(Memory::new(1), exactly(ANY, 1), context);
             let contexts = [Context::new(), Context::new()];
             post(contexts[0]).expect("posted");
             post(contexts[1]).expect("posted");
@@ -206,7 +209,7 @@ fn the_bytes_of_a_long_message_are_read_some_rounds_after_the_match() {
         let sent = Context::new();
         let context = Context::new();
         sender.send(Memory::of(&[7; 20_000]), to, 1, sent).expect("accepted");
-        receiver.recv(into, from, 1, 0, context).expect("posted");
+        receiver.recv(into, exactly(from, 1), context).expect("posted");
         receiver.expect_silence(19);
         sender.expect_silence(5);
         assert_eq!(into.bytes(), [0xee; 20_000]);
@@ -225,7 +228,7 @@ fn an_endpoint_that_is_not_enabled_moves_nothing() {
         let context = Context::new();
         let own = node.insert(&node.name());
         assert_eq!(node.send(memory, own, 1, context), Err(sys::FI_EOPBADSTATE));
-        assert_eq!(node.recv(memory, ANY, 1, 0, context), Err(sys::FI_EOPBADSTATE));
+        assert_eq!(node.recv(memory, exactly(ANY, 1), context), Err(sys::FI_EOPBADSTATE));
         assert_eq!(node.close_used(), [Err(sys::FI_EBUSY); 4]);
         node.close();
     });

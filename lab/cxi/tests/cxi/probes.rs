@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Hints, Memory, Message, Node};
+use crate::client::{Context, Hints, Memory, Message, Node, exactly};
 use crate::messages::{pair, send};
 use crate::process::alone;
 
@@ -34,7 +34,7 @@ fn a_probe_is_answered_some_rounds_later() {
         receiver.expect(context, sys::FI_ENOMSG);
         // The message is still there.
         let context = Context::new();
-        receiver.recv(Memory::new(4), from, 4, 0, context).expect("posted");
+        receiver.recv(Memory::new(4), exactly(from, 4), context).expect("posted");
         receiver.expect(context, 0);
     });
 }
@@ -68,7 +68,7 @@ fn a_claimed_message_is_received_by_its_context_alone() {
         assert_eq!(receiver.expect(claimed, 0).length, 7);
         let into = Memory::new(7);
         let context = Context::new();
-        receiver.recv(into, from, 4, 0, context).expect("posted");
+        receiver.recv(into, exactly(from, 4), context).expect("posted");
         assert_eq!(receiver.expect(context, 0).length, 5);
         let parts = [into];
         receiver.recvmsg(Message::new(&parts, from, 4, claimed), sys::FI_CLAIM).expect("accepted");
@@ -89,11 +89,11 @@ fn a_claim_that_is_under_way_holds_up_receives_and_probes() {
         let memory = Memory::new(1);
         let context = Context::new();
         let search = Message::new(&[], from, 4, context);
-        assert_eq!(receiver.recv(memory, from, 9, 0, context), Err(sys::FI_EAGAIN));
+        assert_eq!(receiver.recv(memory, exactly(from, 9), context), Err(sys::FI_EAGAIN));
         assert_eq!(receiver.recvmsg(search, sys::FI_PEEK), Err(sys::FI_EAGAIN));
         assert_eq!(receiver.recvmsg(search, CLAIM), Err(sys::FI_EAGAIN));
         receiver.expect(claim, sys::FI_ENOMSG);
-        receiver.recv(memory, from, 9, 0, context).expect("posted");
+        receiver.recv(memory, exactly(from, 9), context).expect("posted");
         // Probes that claim nothing don't hold each other up.
         peek(&receiver, from, 4, sys::FI_PEEK);
         peek(&receiver, from, 4, sys::FI_PEEK);

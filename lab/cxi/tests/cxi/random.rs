@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use tagmatch_ofi_sys as sys;
 use tagmatch_testkit::random::Random;
 
-use crate::client::{Context, Hints, Memory, Message, Node, within_limit};
+use crate::client::{Context, Hints, Memory, Message, Node, Wanted, within_limit};
 use crate::process::alone;
 
 const ANY: u64 = sys::FI_ADDR_UNSPEC;
@@ -83,7 +83,7 @@ impl World {
         let into = Memory::new(50_000);
         let context = Context::new();
         let tag = self.random.below(TAGS);
-        if let Err(error) = self.receiver.recv(into, from, tag, ignore, context) {
+        if let Err(error) = self.receiver.recv(into, Wanted { from, tag, ignore }, context) {
             assert_eq!(error, sys::FI_EAGAIN);
             return;
         }

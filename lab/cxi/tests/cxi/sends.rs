@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Code, Context, Hints, Memory, Message, Node};
+use crate::client::{Code, Context, Hints, Memory, Message, Node, exactly};
 use crate::messages::{pair, send};
 use crate::process::alone;
 
@@ -18,7 +18,7 @@ fn match_completion_comes_with_the_match() {
         sender.sendmsg(Message::new(&parts, to, 1, sent), sys::FI_MATCH_COMPLETE).expect("sent");
         receiver.expect_silence(20);
         sender.expect_silence(20);
-        receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
+        receiver.recv(Memory::new(1), exactly(from, 1), context).expect("posted");
         receiver.expect(context, 0);
         assert_eq!(sender.expect(sent, 0).flags, sys::FI_SEND | sys::FI_TAGGED);
         // A plain send has an entry without a receive.
@@ -39,7 +39,7 @@ fn so_many_sends_at_a_time_can_wait_for_a_match() {
         try_send(sent[1]).expect("accepted");
         assert_eq!(try_send(sent[2]), Err(sys::FI_EAGAIN));
         let context = Context::new();
-        receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
+        receiver.recv(Memory::new(1), exactly(from, 1), context).expect("posted");
         receiver.expect(context, 0);
         sender.expect(sent[0], 0);
         try_send(sent[2]).expect("accepted");
@@ -81,7 +81,7 @@ fn an_injected_message_is_short_and_has_no_entry() {
         sender.inject(Memory::new(192), to, 1).expect("accepted");
         sender.expect_silence(10);
         for _ in 0..2 {
-            receiver.recv(Memory::new(192), from, 1, 0, context).expect("posted");
+            receiver.recv(Memory::new(192), exactly(from, 1), context).expect("posted");
             assert_eq!(receiver.expect(context, 0).length, 192);
         }
     });
@@ -123,17 +123,19 @@ fn with_selective_completion_only_marked_operations_and_failures_have_entries() 
         let (sender, to, receiver, from) = pair(&Hints { bind_flags, ..Hints::default() });
         let parts = [Memory::new(4)];
         let quiet = Context::new();
-        let told = Context::new();
+        let telling = Context::new();
         for _ in 0..2 {
             sender.sendmsg(Message::new(&parts, to, 1, quiet), 0).expect("accepted");
         }
-        sender.sendmsg(Message::new(&parts, to, 1, told), sys::FI_COMPLETION).expect("accepted");
-        sender.expect(told, 0);
+        sender.sendmsg(Message::new(&parts, to, 1, telling), sys::FI_COMPLETION).expect("accepted");
+        sender.expect(telling, 0);
         receiver.recvmsg(Message::new(&parts, from, 1, quiet), 0).expect("posted");
         receiver.recvmsg(Message::new(&[], from, 1, quiet), 0).expect("posted");
-        receiver.recvmsg(Message::new(&parts, from, 1, told), sys::FI_COMPLETION).expect("posted");
+        receiver
+            .recvmsg(Message::new(&parts, from, 1, telling), sys::FI_COMPLETION)
+            .expect("posted");
         receiver.expect(quiet, sys::FI_ETRUNC);
-        receiver.expect(told, 0);
+        receiver.expect(telling, 0);
     });
 }
 
@@ -145,7 +147,7 @@ fn calls_ask_to_be_tried_again_without_a_reason() {
         type Try = fn(&Node, u64) -> Code;
         let tries: [Try; 3] = [
             |node, to| node.send(Memory::new(1), to, 1, Context::new()),
-            |node, from| node.recv(Memory::new(1), from, 2, 0, Context::new()),
+            |node, from| node.recv(Memory::new(1), exactly(from, 2), Context::new()),
             |node, from| {
                 let message = Message::new(&[], from, 2, Context::new());
                 node.recvmsg(message, sys::FI_PEEK)
@@ -188,7 +190,7 @@ fn closing_an_endpoint_waits_until_its_messages_have_left() {
         });
         for _ in 0..MANY {
             let context = Context::new();
-            receiver.recv(Memory::new(1), ANY, 1, 0, context).expect("posted");
+            receiver.recv(Memory::new(1), exactly(ANY, 1), context).expect("posted");
             receiver.expect(context, 0);
         }
         closing.join().expect("it closes");
@@ -203,7 +205,7 @@ fn closing_an_endpoint_at_once_loses_messages() {
         send_many(&sender, to);
         sender.close();
         let arrives = |_: &usize| {
-            receiver.recv(Memory::new(1), ANY, 1, 0, Context::new()).expect("posted");
+            receiver.recv(Memory::new(1), exactly(ANY, 1), Context::new()).expect("posted");
             (0..10).any(|_| receiver.poll().is_some())
         };
         let count = (0..MANY).take_while(arrives).count();

@@ -2,7 +2,7 @@
 
 use tagmatch_ofi_sys as sys;
 
-use crate::client::{Context, Hints, Memory, Message};
+use crate::client::{Context, Hints, Memory, Message, exactly};
 use crate::messages::{pair, send};
 use crate::process::alone;
 
@@ -26,12 +26,12 @@ fn a_packet_wakes_and_nobody_may_sleep_on_work() {
         assert!(!receiver.may_sleep());
         receiver.expect(context, 0);
         assert!(receiver.may_sleep());
-        receiver.recv(Memory::new(1), from, 2, 0, context).expect("posted");
+        receiver.recv(Memory::new(1), exactly(from, 2), context).expect("posted");
         assert!(receiver.may_sleep());
         receiver.cancel(context).expect("it is posted");
         assert!(!receiver.may_sleep());
         receiver.expect(context, sys::FI_ECANCELED);
-        receiver.recv(Memory::new(1), from, 1, 0, context).expect("it is received at once");
+        receiver.recv(Memory::new(1), exactly(from, 1), context).expect("it is received at once");
         assert!(!receiver.may_sleep());
         receiver.expect(context, 0);
         assert!(receiver.may_sleep());

@@ -6,7 +6,7 @@ use std::path::Path;
 use tagmatch_ofi_sys as sys;
 use tagmatch_testkit::scratch::Scratch;
 
-use crate::client::{Context, Hints, Memory, Node};
+use crate::client::{Context, Hints, Memory, Node, exactly};
 use crate::messages::{pair, send};
 use crate::process::{alone, start};
 
@@ -46,12 +46,12 @@ fn with_sysfs(test: &str, knobs: &[(&str, &str)], body: impl FnOnce(&str, &Path)
 fn exchange(receiver: &Node, from: u64, sender: &Node, to: u64) {
     let into = Memory::new(1);
     let context = Context::new();
-    receiver.recv(into, from, 1, 0, context).expect("posted");
+    receiver.recv(into, exactly(from, 1), context).expect("posted");
     send(sender, to, 1, b"x");
     receiver.expect(context, 0);
     send(sender, to, 1, b"x");
     receiver.expect_silence(3);
-    receiver.recv(into, from, 1, 0, context).expect("posted");
+    receiver.recv(into, exactly(from, 1), context).expect("posted");
     receiver.expect(context, 0);
 }
 
@@ -86,7 +86,7 @@ fn after_the_end_of_entries_in_hybrid_mode_software_matches_for_ever() {
         assert_eq!(counts(sysfs), [0, 2, 1]);
         for _ in 0..3 {
             let context = Context::new();
-            receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
+            receiver.recv(Memory::new(1), exactly(from, 1), context).expect("posted");
             receiver.expect(context, 0);
         }
         exchange(&receiver, from, &sender, to);
@@ -106,7 +106,7 @@ fn in_flow_control_nothing_moves_to_software_for_ever() {
         receiver.expect_silence(60);
         for _ in 0..3 {
             let context = Context::new();
-            receiver.recv(Memory::new(1), from, 1, 0, context).expect("posted");
+            receiver.recv(Memory::new(1), exactly(from, 1), context).expect("posted");
             receiver.expect(context, 0);
         }
         exchange(&receiver, from, &sender, to);
@@ -124,7 +124,7 @@ fn the_counters_are_those_of_all_processes_on_the_nic() {
             let into = Memory::new(1);
             let context = Context::new();
             for _ in 0..300 {
-                node.recv(into, ANY, 1, 0, context).expect("posted");
+                node.recv(into, exactly(ANY, 1), context).expect("posted");
                 node.inject(into, own, 1).expect("accepted");
                 node.expect(context, 0);
             }
