@@ -70,7 +70,7 @@ impl State {
             // Bounded: while events keep coming, the thread that makes progress is awake to take
             // them.
             for _ in 0..REARMS_MAX {
-                if self.engine.arm() {
+                if self.engine.as_dyn_mut().arm() {
                     break;
                 }
                 events += self.engine.progress();
@@ -193,7 +193,9 @@ impl State {
         let mut wakers = Vec::new();
         let State { engine, messages, wakers: all, .. } = self;
         messages.retain(|(number, pattern)| {
-            let is_over = found_or_fault(engine, pattern, |engine| engine.probe(pattern)).is_some();
+            let is_over =
+                found_or_fault(engine, pattern, |engine| engine.as_dyn_mut().probe(pattern))
+                    .is_some();
             if is_over {
                 wakers.extend(all.remove(&Watched::Message(*number)));
             }
@@ -217,7 +219,7 @@ pub(crate) fn found_or_fault<R>(
     pattern: &Pattern,
     find: impl FnOnce(&mut WorkerEngine) -> Result<Option<R>, Fault>,
 ) -> Option<Result<R, Fault>> {
-    let fault = |engine: &WorkerEngine| engine.source_fault(pattern);
+    let fault = |engine: &WorkerEngine| engine.as_dyn().source_fault(pattern);
     find(engine).transpose().or_else(|| fault(engine).map(Err))
 }
 
@@ -468,8 +470,8 @@ mod tests {
     /// afterwards.
     #[test]
     fn each_call_that_makes_progress_leaves_the_device_armed_for_threads_that_sleep() {
-        type Call = fn(&mut State, RequestId) -> usize;
-        let calls: [Call; 4] = [
+        type ProgressCall = fn(&mut State, RequestId) -> usize;
+        let calls: [ProgressCall; 4] = [
             |state, _| state.progress(),
             |state, _| state.take_ends(&mut Vec::<End>::with_capacity(1)),
             |state, request| state.progress_until(request).0,
@@ -478,7 +480,7 @@ mod tests {
         for (number, call) in calls.into_iter().enumerate() {
             let mut state = new_state();
             let mut peer = new_state();
-            let to = peer.engine.connect(&state.engine.address()).unwrap();
+            let to = peer.engine.as_dyn_mut().connect(&state.engine.as_dyn().address()).unwrap();
             state.sleepers = 1;
             state.progress();
             for message in 0..3 {

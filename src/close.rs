@@ -17,7 +17,7 @@ impl<A: Access> Drop for Close<A> {
         struct Closing<'a, A: Access>(&'a A);
         impl<A: Access> Drop for Closing<'_, A> {
             fn drop(&mut self) {
-                self.0.with(|state| state.engine.close());
+                self.0.with(|state| state.engine.as_dyn_mut().close());
             }
         }
         if self.access.fixed().is_forked() {

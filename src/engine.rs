@@ -1,13 +1,12 @@
 //! The engines that a worker can run on, chosen when it is made: one that matches, on a device that
 //! carries bytes, or one whose device does both.
 
-use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::matching::MatchAndSleep;
 use tagmatch_device::{Buffer, DeviceError, EventDescriptor, PeerId};
 use tagmatch_fallback::{
-    Delegated, EndList, Engine, Fault, MatchEngine, Posted, RequestId, Requests, SendMode,
+    Delegated, EndList, Engine, Fault, MatchEngine, Posted, RequestId, Requests, Send, SendMode,
 };
 #[cfg(feature = "ofi")]
 use tagmatch_ofi::{Ofi, OfiConfig};
@@ -31,7 +30,7 @@ pub(crate) enum WorkerEngine {
         not(any(feature = "ofi", feature = "ucx")),
         allow(dead_code, reason = "no device matches by itself")
     )]
-    Delegated(Box<Delegated<dyn MatchAndSleep + Send>>),
+    Delegated(Box<Delegated<dyn MatchAndSleep + std::marker::Send>>),
 }
 
 impl WorkerEngine {
@@ -86,19 +85,15 @@ fn out_of_line<R>(call: impl FnOnce() -> R) -> R {
 }
 
 /// The calls that are not on the short way of a message.
-impl Deref for WorkerEngine {
-    type Target = dyn MatchEngine;
-
-    fn deref(&self) -> &Self::Target {
+impl WorkerEngine {
+    pub(crate) fn as_dyn(&self) -> &dyn MatchEngine {
         match self {
             WorkerEngine::Matching(engine) => engine,
             WorkerEngine::Delegated(engine) => &**engine,
         }
     }
-}
 
-impl DerefMut for WorkerEngine {
-    fn deref_mut(&mut self) -> &mut Self::Target {
+    pub(crate) fn as_dyn_mut(&mut self) -> &mut dyn MatchEngine {
         match self {
             WorkerEngine::Matching(engine) => engine,
             WorkerEngine::Delegated(engine) => &mut **engine,
@@ -131,13 +126,10 @@ impl WorkerEngine {
     #[inline(never)]
     pub(crate) fn send_from(
         &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: &mut Buffer,
+        message: Send<&mut Buffer>,
         mode: SendMode,
     ) -> Option<Posted> {
-        on!(self, engine => engine.send_from(peer, tag, immediate, buffer, mode))
+        on!(self, engine => engine.send_from(message, mode))
     }
 
     /// The fault is in a box, so that the result fits a register.
@@ -148,32 +140,22 @@ impl WorkerEngine {
         tag: Tag,
         payload: &[u8],
     ) -> Result<(), Box<Fault>> {
-        let sent = on!(self, engine => engine.inject(peer, tag, None, payload, u64::MAX));
+        let sent = on!(self, engine => engine.inject(Send::new(peer, tag, payload), u64::MAX));
         sent.map(drop).map_err(Box::new)
     }
 
     #[inline(never)]
     pub(crate) fn inject_with(
         &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
+        message: Send<&[u8]>,
         copies_max: u64,
     ) -> Result<bool, Box<Fault>> {
-        let sent = on!(self, engine => engine.inject(peer, tag, immediate, payload, copies_max));
-        sent.map_err(Box::new)
+        on!(self, engine => engine.inject(message, copies_max)).map_err(Box::new)
     }
 
     #[inline(always)]
-    pub(crate) fn inject_at_once(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-    ) -> bool {
-        on!(self, engine => engine.inject_at_once(peer, tag, immediate, payload))
+    pub(crate) fn inject_at_once(&mut self, message: Send<&[u8]>) -> bool {
+        on!(self, engine => engine.inject_at_once(message))
     }
 
     #[inline(always)]

@@ -42,11 +42,11 @@ impl Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match {
     pattern: Pattern,
-    sender: Sender,
+    sender: MatchSender,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
+enum MatchSender {
     Anyone,
     Named(Peer),
     /// Only this peer sends messages with these tags.
@@ -63,7 +63,7 @@ impl Match {
     /// Messages whose tag agrees in the bits of the mask.
     #[inline]
     pub fn masked(tag: Tag, mask: TagMask) -> Self {
-        Match { pattern: Pattern::new(tag, mask), sender: Sender::Anyone }
+        Match { pattern: Pattern::new(tag, mask), sender: MatchSender::Anyone }
     }
 
     /// All messages.
@@ -77,7 +77,7 @@ impl Match {
     #[must_use]
     pub fn from(self, peer: Peer) -> Self {
         let pattern = self.pattern.from_source(SourceId(peer.id.0));
-        Match { pattern, sender: Sender::Named(peer) }
+        Match { pattern, sender: MatchSender::Named(peer) }
     }
 
     /// The messages of this match that `peer` sends, with the promise that **no other peer sends
@@ -108,7 +108,7 @@ impl Match {
     #[inline]
     #[must_use]
     pub fn sent_only_by(self, peer: Peer) -> Self {
-        Match { sender: Sender::Only(peer), ..self.from(peer) }
+        Match { sender: MatchSender::Only(peer), ..self.from(peer) }
     }
 
     pub(crate) fn pattern(&self) -> &Pattern {
@@ -118,15 +118,15 @@ impl Match {
     #[inline]
     pub(crate) fn peer(&self) -> Option<Peer> {
         match self.sender {
-            Sender::Anyone => None,
-            Sender::Named(peer) | Sender::Only(peer) => Some(peer),
+            MatchSender::Anyone => None,
+            MatchSender::Named(peer) | MatchSender::Only(peer) => Some(peer),
         }
     }
 
     /// Whether no other peer sends messages that it takes.
     #[inline]
     pub(crate) fn is_sole(&self) -> bool {
-        matches!(self.sender, Sender::Only(_))
+        matches!(self.sender, MatchSender::Only(_))
     }
 }
 
@@ -149,7 +149,7 @@ impl Match {
 /// ```
 impl From<Pattern> for Match {
     fn from(pattern: Pattern) -> Self {
-        Match { pattern, sender: Sender::Anyone }
+        Match { pattern, sender: MatchSender::Anyone }
     }
 }
 
@@ -213,5 +213,9 @@ tagmatch_device::settings! {
         pub mode: fallback::SendMode,
         /// 32 bits for the receiver's completion.
         pub immediate: Option<u32>,
+        /// Comes back with the end of a queued send
+        /// ([`send_queued_with`](crate::WorkerOf::send_queued_with)); any other send has no use
+        /// for it.
+        pub context: u64,
     }
 }

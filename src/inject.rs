@@ -1,8 +1,9 @@
 //! Sends of slices, without a request.
 
+use tagmatch_fallback::Send;
 use tagmatch_soft::Tag;
 
-use crate::access::{Access, State};
+use crate::access::Access;
 use crate::envelope::Peer;
 use crate::error::Error;
 use crate::worker::WorkerOf;
@@ -53,9 +54,10 @@ impl<A: Access> WorkerOf<A> {
     ) -> Result<bool, Error> {
         let id = self.own(peer)?;
         let tag = tag.into();
+        let message = Send { peer: id, tag, immediate, payload };
         let max = self.access.fixed().inject_bytes_max;
-        let inject = |state: &mut State| state.engine.inject_with(id, tag, immediate, payload, max);
-        self.access.with(inject).map_err(|fault| self.error(*fault))
+        let sent = self.access.with(|state| state.engine.inject_with(message, max));
+        sent.map_err(|fault| self.error(*fault))
     }
 
     /// Sends a message if it can leave at once: if it is short, nothing waits for the peer, and
@@ -75,7 +77,7 @@ impl<A: Access> WorkerOf<A> {
         immediate: Option<u32>,
     ) -> Result<bool, Error> {
         let id = self.own(peer)?;
-        let tag = tag.into();
-        Ok(self.access.with(|state| state.engine.inject_at_once(id, tag, immediate, payload)))
+        let message = Send { peer: id, tag: tag.into(), immediate, payload };
+        Ok(self.access.with(|state| state.engine.inject_at_once(message)))
     }
 }

@@ -133,18 +133,18 @@ impl<A: Access> WorkerOf<A> {
     /// ```
     pub fn flush(&self, timeout: Duration) -> Result<(), NotFlushed> {
         let limit = Limit::of_call(timeout, &self.access.fixed().interrupter);
-        let mut flushing = self.access.with(|state| state.engine.begin_flush());
+        let mut flushing = self.access.with(|state| state.engine.as_dyn_mut().begin_flush());
         let look = |state: &mut State| {
             let events = state.progress();
-            (events, state.engine.is_flushed(&mut flushing).then_some(()))
+            (events, state.engine.as_dyn_mut().is_flushed(&mut flushing).then_some(()))
         };
         let is_flushed = wait_within(&self.access, Awaited::Nothing, &limit, look).is_some();
         let peers = self.access.with(|state| {
-            let mut peers = state.engine.take_lost();
+            let mut peers = state.engine.as_dyn_mut().take_lost();
             if !is_flushed {
-                let told = peers.len();
-                let unsent = state.engine.unsent();
-                let is_told = |peer| peers[..told].iter().any(|lost| lost.peer == peer);
+                let count = peers.len();
+                let unsent = state.engine.as_dyn_mut().unsent();
+                let is_told = |peer| peers[..count].iter().any(|lost| lost.peer == peer);
                 let news: Vec<_> = unsent.into_iter().filter(|of| !is_told(of.peer)).collect();
                 peers.extend(news);
             }
@@ -160,7 +160,7 @@ impl<A: Access> WorkerOf<A> {
     pub fn unsent(&self) -> Vec<Unsent> {
         self.of_this_worker(self.access.with(|state| {
             state.progress();
-            state.engine.unsent()
+            state.engine.as_dyn_mut().unsent()
         }))
     }
 

@@ -66,8 +66,6 @@ mod error;
 mod inject;
 mod interrupt;
 mod leave;
-#[cfg(all(loom, test))]
-mod loom_model;
 mod message;
 mod networks;
 pub mod observe;
@@ -79,6 +77,8 @@ mod request;
 mod route;
 mod several;
 mod sync;
+#[cfg(all(loom, test))]
+mod tests;
 mod wait;
 mod wait_policy;
 

@@ -40,7 +40,8 @@ impl<A: Access> Message<A> {
     pub fn recv(mut self, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let id = self.id;
         let buffer = buffer.into();
-        let posted = self.access.with(|state| state.engine.receive_message(id, buffer));
+        let posted =
+            self.access.with(|state| state.engine.as_dyn_mut().receive_message(id, buffer));
         // A message that the receive refused is discarded by the drop.
         self.is_received = posted.is_ok();
         Request::begun(&self.access, posted)
@@ -59,7 +60,7 @@ impl<A: Access> Message<A> {
         let id = self.id;
         let buffer = buffer.into();
         let posted = self.access.with(|state| {
-            let posted = state.engine.receive_message(id, buffer);
+            let posted = state.engine.as_dyn_mut().receive_message(id, buffer);
             state.queue(posted, context)
         });
         // A message that the receive refused is discarded by the drop.
@@ -96,7 +97,7 @@ impl<A: Access> Drop for Message<A> {
     fn drop(&mut self) {
         if !self.is_received {
             self.access.with_unless_forked(|state| {
-                state.engine.discard_message(self.id);
+                state.engine.as_dyn_mut().discard_message(self.id);
             });
         }
     }

@@ -20,7 +20,7 @@ impl<A: Access> WorkerOf<A> {
     /// The device matches by itself, as UCX and libfabric do, and doesn't tell of its lists
     /// ([`Ability::Observes`](crate::Ability)).
     pub fn observe(&self, observer: Box<dyn ListObserver>) -> Result<(), Error> {
-        if self.access.with(|state| state.engine.observe(observer)) {
+        if self.access.with(|state| state.engine.as_dyn_mut().observe(observer)) {
             return Ok(());
         }
         let what = "observing the matching lists";

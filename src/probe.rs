@@ -32,7 +32,7 @@ impl<A: Access> WorkerOf<A> {
     /// is found as long as one is there.
     pub fn probe(&self, which: impl Into<Match>) -> Result<Option<Status>, Error> {
         let which = which.into();
-        let found = self.look(&which, |engine| engine.probe(which.pattern()))?;
+        let found = self.look(&which, |engine| engine.as_dyn_mut().probe(which.pattern()))?;
         Ok(found.map(|status| self.status(status)))
     }
 
@@ -44,7 +44,8 @@ impl<A: Access> WorkerOf<A> {
     /// As for [`probe`](Self::probe).
     pub fn mprobe(&self, which: impl Into<Match>) -> Result<Option<Message<A>>, Error> {
         let which = which.into();
-        let found = self.look(&which, |engine| engine.matched_probe(which.pattern()))?;
+        let found =
+            self.look(&which, |engine| engine.as_dyn_mut().matched_probe(which.pattern()))?;
         Ok(found.map(|(id, status)| Message::new(&self.access, id, self.status(status))))
     }
 
@@ -143,13 +144,13 @@ impl<A: Access> WorkerOf<A> {
     }
 
     fn probe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Status>, Error> {
-        let find = |engine: &mut WorkerEngine| engine.probe(which.pattern());
+        let find = |engine: &mut WorkerEngine| engine.as_dyn_mut().probe(which.pattern());
         let status = self.wait_for_message(&which, limit, find)?;
         Ok(status.map(|status| self.status(status)))
     }
 
     fn mprobe_within(&self, which: Match, limit: &Limit<'_>) -> Result<Option<Message<A>>, Error> {
-        let find = |engine: &mut WorkerEngine| engine.matched_probe(which.pattern());
+        let find = |engine: &mut WorkerEngine| engine.as_dyn_mut().matched_probe(which.pattern());
         let found = self.wait_for_message(&which, limit, find)?;
         Ok(found.map(|(id, status)| Message::new(&self.access, id, self.status(status))))
     }
@@ -213,7 +214,9 @@ impl<A: Access> Future for MprobeFuture<A> {
             state.progress();
             replaced = watched.take().and_then(|number| state.unwatch_message(number));
             let engine = &mut state.engine;
-            let found = found_or_fault(engine, pattern, |engine| engine.matched_probe(pattern));
+            let found = found_or_fault(engine, pattern, |engine| {
+                engine.as_dyn_mut().matched_probe(pattern)
+            });
             if found.is_none() {
                 *watched = Some(state.watch_message(*pattern, waker));
             }

@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{self as fallback, EndList};
+use tagmatch_fallback::{self as fallback, EndList, Send};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, State};
@@ -139,10 +139,11 @@ impl<A: Access> WorkerOf<A> {
         buffer: impl Into<Buffer>,
         context: u64,
     ) -> Result<QueuedSend, Failed> {
-        self.send_queued_with(peer, tag, buffer, SendOptions::default(), context)
+        self.send_queued_with(peer, tag, buffer, SendOptions::default().context(context))
     }
 
-    /// As [`send_queued`](Self::send_queued), in any mode, with immediate data if wanted.
+    /// As [`send_queued`](Self::send_queued), in any mode, with immediate data if wanted, and with
+    /// the context of `options`.
     ///
     /// # Errors
     /// As for [`send_queued`](Self::send_queued).
@@ -153,17 +154,17 @@ impl<A: Access> WorkerOf<A> {
         tag: impl Into<Tag>,
         buffer: impl Into<Buffer>,
         options: SendOptions,
-        context: u64,
     ) -> Result<QueuedSend, Failed> {
         let tag = tag.into();
         let mut buffer = buffer.into();
-        let id = match self.own(peer) {
-            Ok(id) => id,
+        let peer = match self.own(peer) {
+            Ok(peer) => peer,
             Err(error) => return Err(Failed { error, buffer }),
         };
-        let SendOptions { mode, immediate } = options;
+        let SendOptions { mode, immediate, context } = options;
+        let message = Send { peer, tag, immediate, payload: &mut buffer };
         let posted = self.access.with(|state| {
-            let posted = state.engine.send_from(id, tag, immediate, &mut buffer, mode)?;
+            let posted = state.engine.send_from(message, mode)?;
             Some(state.queue(posted, context))
         });
         match posted {
@@ -180,7 +181,7 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(|state| {
             let is_queued = state.engine.requests().is_queued(request);
             if is_queued {
-                state.engine.cancel(request);
+                state.engine.as_dyn_mut().cancel(request);
             }
             is_queued
         })
@@ -193,7 +194,7 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(|state| {
             let found = state.engine.requests().find_queued(is_wanted);
             if let Some(request) = found {
-                state.engine.cancel(request);
+                state.engine.as_dyn_mut().cancel(request);
             }
             found.is_some()
         })
@@ -227,9 +228,9 @@ impl<A: Access> WorkerOf<A> {
     /// [`crate::WaitPolicy`] says. Returns 0 at once if `max` is 0.
     pub fn ends_blocking(&self, ends: &mut Vec<End>, max: usize) -> usize {
         loop {
-            let taken = self.ends_within(ends, max, &Limit::NONE);
-            if taken > 0 || max == 0 {
-                return taken;
+            let count = self.ends_within(ends, max, &Limit::NONE);
+            if count > 0 || max == 0 {
+                return count;
             }
         }
     }
@@ -253,9 +254,9 @@ impl<A: Access> WorkerOf<A> {
         ends: &mut Vec<End>,
         max: usize,
     ) -> Poll<usize> {
-        let taken = self.ends(ends, max);
-        if taken > 0 || max == 0 {
-            return Poll::Ready(taken);
+        let count = self.ends(ends, max);
+        if count > 0 || max == 0 {
+            return Poll::Ready(count);
         }
         let waker = task.waker().clone();
         let replaced = self.access.with(|state| state.watch_ends(waker));

@@ -148,7 +148,7 @@ impl<A: Access> Drop for Pending<A> {
 fn detach<A: Access>(access: A, request: RequestId) {
     let mut waker = None;
     access.with_unless_forked(|state| {
-        state.engine.detach(request);
+        state.engine.as_dyn_mut().detach(request);
         waker = state.unwatch(request);
     });
     // Dropped outside of the lock, since its drop is code that this crate does not know.
@@ -357,7 +357,7 @@ impl<T: Output, A: Access> Request<T, A> {
     /// ends with [`Error::Cancelled`]; any other operation goes on.
     pub fn cancel(&mut self) {
         if let Some(pending) = self.pending() {
-            pending.access.with(|state| state.engine.cancel(pending.request));
+            pending.access.with(|state| state.engine.as_dyn_mut().cancel(pending.request));
         }
     }
 

@@ -17,9 +17,9 @@ impl<A: Access> WorkerOf<A> {
     /// The peer belongs to another worker.
     pub fn network(&self, peer: Peer) -> Result<Option<Network>, Error> {
         let id = self.own(peer)?;
-        let addresses = self
-            .access
-            .with(|state| Some((state.engine.address(), state.engine.peer_address(id)?)));
+        let addresses = self.access.with(|state| {
+            Some((state.engine.as_dyn().address(), state.engine.as_dyn().peer_address(id)?))
+        });
         Ok(addresses.and_then(|(own, peer)| route(&own, &peer).ok()))
     }
 
@@ -38,7 +38,7 @@ impl<A: Access> WorkerOf<A> {
     /// often that began. Empty over UCX and libfabric. Doesn't block, allocates, and is linear in
     /// the peers.
     pub fn credit_waits(&self) -> Vec<(Peer, u64)> {
-        let waits = self.access.with(|state| state.engine.credit_waits());
+        let waits = self.access.with(|state| state.engine.as_dyn().credit_waits());
         let worker = self.access.fixed().worker;
         waits.into_iter().map(|(id, gone)| (Peer { id, worker }, gone)).collect()
     }

@@ -3,7 +3,7 @@
 //! ships.
 
 #[cfg(all(loom, test))]
-pub(crate) use crate::loom_model::device::{EventFd, Shm, sleep_until_readable};
+pub(crate) use crate::tests::loom_model::device::{EventFd, Shm, sleep_until_readable};
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
     sync::atomic::AtomicBool,

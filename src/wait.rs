@@ -91,7 +91,7 @@ pub(crate) fn wait_within<A: Access, R>(
     access: &A,
     awaited: Awaited<'_>,
     limit: &Limit<'_>,
-    look: impl FnMut(&mut State) -> (usize, Option<R>),
+    mut look: impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> Option<R> {
     // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending,
     // and drops a worker of its thread-local storage, may have lost its own.
@@ -103,69 +103,65 @@ pub(crate) fn wait_within<A: Access, R>(
         eventfd.ok().flatten()
     };
     let blocked = limit.interrupter.map(|interrupter| interrupter.enter(own_eventfd()));
-    let found = wait_blocked(access, awaited, limit, blocked.as_ref(), own_eventfd, look);
-    if let (Some(blocked), None) = (blocked, &found) {
-        blocked.returns_nothing();
-    }
-    found
-}
-
-fn wait_blocked<A: Access, R>(
-    access: &A,
-    awaited: Awaited<'_>,
-    limit: &Limit<'_>,
-    blocked: Option<&Blocked<'_>>,
-    own_eventfd: impl Fn() -> Option<Arc<EventFd>>,
-    mut look: impl FnMut(&mut State) -> (usize, Option<R>),
-) -> Option<R> {
-    let is_over = || limit.is_over() || blocked.is_some_and(Blocked::is_interrupted);
-    if let Some(found) = poll_for_a_while(access, &is_over, &mut look) {
-        return Some(found);
-    }
-    let eventfd = own_eventfd();
-    loop {
+    let is_over = || limit.is_over() || blocked.as_ref().is_some_and(Blocked::is_interrupted);
+    let mut found = poll_for_a_while(access, &is_over, &mut look);
+    let eventfd = if found.is_none() { own_eventfd() } else { None };
+    while found.is_none() {
         if let Some(eventfd) = &eventfd {
             eventfd.clear();
         }
         // Asked after the clearing: an interrupt that comes later signals the eventfd again.
         if is_over() {
             // Each earlier look may have been skipped because another thread had the lock.
-            return access.with(&mut look).1;
+            found = access.with(&mut look).1;
+            break;
         }
-        if let Some(eventfd) = &eventfd {
-            let waker = A::SHARED.then(|| Waker::from(Arc::clone(eventfd)));
-            let mut watched = Vec::new();
-            // Both under one lock: an end that is there when this thread watches the queue, and
-            // that another thread takes before this one looks, would leave this thread without a
-            // waker.
-            let mut look_and_watch = |state: &mut State| {
-                let seen = look(state);
-                if let (Some(waker), None, true) = (&waker, &seen.1, watched.is_empty()) {
-                    watched = state.watch_all(awaited, waker);
-                }
-                seen
-            };
-            let found = sleep(access, eventfd, limit.sleep_max(), &mut look_and_watch);
-            access.with(|state| state.unwatch_all(&watched));
-            match found {
-                Ok(Some(found)) => return Some(found),
-                Ok(None) => {}
-                Err(_) => yield_now(),
+        let slept = match &eventfd {
+            Some(eventfd) => {
+                sleep_and_watch(access, awaited, eventfd, limit.sleep_max(), &mut look).ok()
             }
-        } else {
+            None => None,
+        };
+        if slept.is_none() {
             yield_now();
         }
-        if let Some((_, Some(found))) = access.try_with(&mut look) {
-            return Some(found);
-        }
+        found = slept.flatten().or_else(|| access.try_with(&mut look)?.1);
     }
+    if let (Some(blocked), None) = (blocked, &found) {
+        blocked.returns_nothing();
+    }
+    found
+}
+
+/// [`sleep`], with a waker for what is awaited if other threads may make progress meanwhile.
+fn sleep_and_watch<A: Access, R>(
+    access: &A,
+    awaited: Awaited<'_>,
+    eventfd: &Arc<EventFd>,
+    max: Duration,
+    look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
+) -> io::Result<Option<R>> {
+    let waker = A::SHARED.then(|| Waker::from(Arc::clone(eventfd)));
+    let mut watched = Vec::new();
+    // Both under one lock: an end that is there when this thread watches the queue, and that
+    // another thread takes before this one looks, would leave this thread without a waker.
+    let mut look_and_watch = |state: &mut State| {
+        let progress = look(state);
+        if let (Some(waker), None, true) = (&waker, &progress.1, watched.is_empty()) {
+            watched = state.watch_all(awaited, waker);
+        }
+        progress
+    };
+    let found = sleep(access, eventfd, max, &mut look_and_watch);
+    access.with(|state| state.unwatch_all(&watched));
+    found
 }
 
 /// Makes progress until closing the worker would lose no message to another one, for at most
 /// [`Config::drain_timeout`](crate::Config::drain_timeout).
 pub(crate) fn drain<A: Access>(access: &A) {
     let look = |state: &mut State| {
-        let is_over = !state.engine.has_unsent();
+        let is_over = !state.engine.as_dyn_mut().has_unsent();
         (if is_over { 0 } else { state.progress() }, is_over.then_some(()))
     };
     if access.with(|state| look(state).1).is_none() {
@@ -266,7 +262,7 @@ impl<'a, A: Access> Asleep<'a, A> {
 
     /// Arms the device, and counts this thread if that was possible.
     pub(crate) fn begin(&mut self, state: &mut State) {
-        self.is_counted = state.engine.arm();
+        self.is_counted = state.engine.as_dyn_mut().arm();
         state.sleepers += usize::from(self.is_counted);
     }
 }
@@ -279,7 +275,7 @@ impl<A: Access> Drop for Asleep<'_, A> {
             let mut state = self.access.lock();
             state.sleepers -= 1;
             if state.sleepers == 0 {
-                state.engine.disarm();
+                state.engine.as_dyn_mut().disarm();
             }
         }
     }
@@ -469,15 +465,15 @@ mod tests {
                 panic!("as planned");
             }
         }
-        struct Counts(AtomicUsize);
-        impl Wake for Counts {
+        struct CountedWakes(AtomicUsize);
+        impl Wake for CountedWakes {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Ordering::SeqCst);
             }
         }
         let worker = sleeper();
         let me = worker.oneself();
-        let counts = Arc::new(Counts(Default::default()));
+        let counts = Arc::new(CountedWakes(Default::default()));
         let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&counts))];
         let mut receives = Vec::new();
         for (tag, waker) in wakers.iter().enumerate() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use log::Level;
 use tagmatch_device::contents::Contents;
 use tagmatch_device::{Address, Buffer, PeerId, ReadMode};
-use tagmatch_fallback::{Counters, Decision, Fault, PeerFault, SendMode};
+use tagmatch_fallback::{Counters, Decision, Fault, PeerFault, Send, SendMode};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, Fixed, Local, Shared, State};
@@ -98,18 +98,18 @@ impl<A: Access> WorkerOf<A> {
         }
         let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
         if log::log_enabled!(Level::Debug) {
-            engine.watch_decisions(Box::new(move |decision| match decision {
+            engine.as_dyn_mut().watch_decisions(Box::new(move |decision| match decision {
                 Decision::NotOffloaded(_) => log::trace!("worker {worker}: {decision}"),
                 _ => log::debug!("worker {worker}: {decision}"),
             }));
         }
-        let address = engine.address();
+        let address = engine.as_dyn().address();
         if let Ok(contents) = Contents::of(&address) {
             log::debug!("worker {worker}: reached over {}", contents.networks());
         }
         let events = engine.event_descriptor().try_clone_to_owned();
         let events = events.map_err(Error::wait(address))?;
-        engine.connect(&address)?;
+        engine.as_dyn_mut().connect(&address)?;
         let free_tag_bits = config.free_tag_bits();
         let Config { wait, drain_timeout, inject_bytes_max, .. } = config;
         let process = std::process::id();
@@ -144,7 +144,7 @@ impl<A: Access> WorkerOf<A> {
     /// # Errors
     /// The bytes can't be an address of a device that this worker has.
     pub fn connect(&self, address: &Address) -> Result<Peer, Error> {
-        let id = self.access.with(|state| state.engine.connect(address))?;
+        let id = self.access.with(|state| state.engine.as_dyn_mut().connect(address))?;
         Ok(self.peer(id))
     }
 
@@ -166,7 +166,7 @@ impl<A: Access> WorkerOf<A> {
     /// time. A forked child shares it with its parent. [`raw::register`](crate::raw::register)
     /// registers memory of the caller's own.
     pub fn buffer(&self, length: usize) -> Buffer {
-        self.access.with(|state| state.engine.allocate(length))
+        self.access.with(|state| state.engine.as_dyn_mut().allocate(length))
     }
 
     /// Sends a message; complete when its buffer may be used again.
@@ -187,8 +187,8 @@ impl<A: Access> WorkerOf<A> {
         tag: impl Into<Tag>,
         buffer: impl Into<Buffer>,
     ) -> Request<Sent, A> {
-        let mode = SendMode::Synchronous;
-        self.send_with(peer, tag, buffer, SendOptions { mode, immediate: None })
+        let options = SendOptions::default().mode(SendMode::Synchronous);
+        self.send_with(peer, tag, buffer, options)
     }
 
     /// Sends a message; complete when its bytes are in the receiver's buffer. Refused over UCX,
@@ -199,8 +199,8 @@ impl<A: Access> WorkerOf<A> {
         tag: impl Into<Tag>,
         buffer: impl Into<Buffer>,
     ) -> Request<Sent, A> {
-        let mode = SendMode::Delivered;
-        self.send_with(peer, tag, buffer, SendOptions { mode, immediate: None })
+        let options = SendOptions::default().mode(SendMode::Delivered);
+        self.send_with(peer, tag, buffer, options)
     }
 
     /// Sends a message in any mode, with immediate data if wanted.
@@ -214,13 +214,11 @@ impl<A: Access> WorkerOf<A> {
     ) -> Request<Sent, A> {
         let tag = tag.into();
         let mut buffer = buffer.into();
-        let SendOptions { mode, immediate } = options;
+        let SendOptions { mode, immediate, .. } = options;
         match self.own(peer) {
-            Ok(id) => {
-                let payload = &mut buffer;
-                let send =
-                    |state: &mut State| state.engine.send_from(id, tag, immediate, payload, mode);
-                match self.access.with(send) {
+            Ok(peer) => {
+                let message = Send { peer, tag, immediate, payload: &mut buffer };
+                match self.access.with(|state| state.engine.send_from(message, mode)) {
                     None => Request::sent(buffer),
                     Some(posted) => Request::begun(&self.access, posted),
                 }
@@ -258,8 +256,9 @@ impl<A: Access> WorkerOf<A> {
     /// The peer belongs to another worker, or was forgotten ([`Config::departed_max`]).
     pub fn peer_address(&self, peer: Peer) -> Result<Address, Error> {
         let id = self.own(peer)?;
-        let (address, fault) =
-            self.access.with(|state| (state.engine.peer_address(id), state.engine.peer_fault(id)));
+        let (address, fault) = self.access.with(|state| {
+            (state.engine.as_dyn().peer_address(id), state.engine.as_dyn().peer_fault(id))
+        });
         address.ok_or_else(|| {
             let down = |fault| Fault::PeerDown { peer: id, fault };
             self.error(fault.map_or(Fault::NoSuchPeer { peer: id }, down))
@@ -272,7 +271,7 @@ impl<A: Access> WorkerOf<A> {
     /// The peer belongs to another worker.
     pub fn peer_fault(&self, peer: Peer) -> Result<Option<PeerFault>, Error> {
         let id = self.own(peer)?;
-        Ok(self.access.with(|state| state.engine.peer_fault(id)))
+        Ok(self.access.with(|state| state.engine.as_dyn().peer_fault(id)))
     }
 
     /// How large messages are read from a peer: straight out of its memory, or copied twice.
@@ -281,7 +280,7 @@ impl<A: Access> WorkerOf<A> {
     /// The peer belongs to another worker.
     pub fn read_mode(&self, peer: Peer) -> Result<ReadMode, Error> {
         let id = self.own(peer)?;
-        Ok(self.access.with(|state| state.engine.read_mode(id)))
+        Ok(self.access.with(|state| state.engine.as_dyn().read_mode(id)))
     }
 
     /// The transports used to reach this peer, as UCX or libfabric names them. Empty over other
@@ -291,7 +290,7 @@ impl<A: Access> WorkerOf<A> {
     /// The peer belongs to another worker.
     pub fn transports(&self, peer: Peer) -> Result<Vec<String>, Error> {
         let id = self.own(peer)?;
-        Ok(self.access.with(|state| state.engine.transports(id)))
+        Ok(self.access.with(|state| state.engine.as_dyn().transports(id)))
     }
 
     /// Disconnects a peer for good: the peer sees this worker go down, operations that depend on
@@ -302,13 +301,13 @@ impl<A: Access> WorkerOf<A> {
     /// The peer belongs to another worker.
     pub fn disconnect(&self, peer: Peer) -> Result<(), Error> {
         let id = self.own(peer)?;
-        self.access.with(|state| state.engine.disconnect(id));
+        self.access.with(|state| state.engine.as_dyn_mut().disconnect(id));
         Ok(())
     }
 
     /// The counters since the worker was made.
     pub fn counters(&self) -> Counters {
-        self.access.with(|state| state.engine.counters())
+        self.access.with(|state| state.engine.as_dyn().counters())
     }
 
     /// Sends a slice and blocks until it may be used again.
@@ -368,7 +367,7 @@ impl<A: Access> WorkerOf<A> {
     /// Asks that [`event_descriptor`](Self::event_descriptor) become readable at the next event.
     /// `false`: there is something to do already; make progress and arm again.
     pub fn arm(&self) -> bool {
-        self.access.with(|state| state.engine.arm())
+        self.access.with(|state| state.engine.as_dyn_mut().arm())
     }
 
     /// Lets a thread sleep without holding the worker; see [`Sleeper`].
@@ -385,7 +384,7 @@ impl<A: Access> WorkerOf<A> {
     pub fn disarm(&self) {
         self.access.with(|state| {
             if state.sleepers == 0 {
-                state.engine.disarm();
+                state.engine.as_dyn_mut().disarm();
             }
         });
     }

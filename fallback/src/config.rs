@@ -75,9 +75,9 @@ mod tests {
         };
         assert!(of(1).check().is_ok() && of(AppCtx::OPERATIONS_MAX).check().is_ok());
         for operations_max in [0, AppCtx::OPERATIONS_MAX + 1] {
-            let told = of(operations_max).check().unwrap_err().to_string();
+            let message = of(operations_max).check().unwrap_err().to_string();
             let range = "is out of range: from 1 to 1048576";
-            assert_eq!(told, format!("operations_max = {operations_max} {range}"));
+            assert_eq!(message, format!("operations_max = {operations_max} {range}"));
         }
     }
 }

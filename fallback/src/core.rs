@@ -4,24 +4,24 @@
 mod fragments;
 mod waiting;
 
-use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Buffer, Bytes, Event, Incoming, Limits, PeerId, ReadError};
-use tagmatch_shadow::Cancel;
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Buffer, Event, Incoming, Limits, PeerId, ReadError, TagList};
+use tagmatch_shadow::CancelAnswer;
 use tagmatch_soft::{Pattern, SourceId, TagMask};
 
 use crate::config::EngineConfig;
-use crate::credit::{Amount, Grant};
+use crate::credit::{Amount, CreditGrant};
 use crate::decisions::Decision;
 use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
-use crate::peers::peer::{Peer, PeerState};
-use crate::receiving::unexpected::{Body, Payload, UnexpectedMessage};
+use crate::peers::peer::{self, Peer, PeerState};
+use crate::receiving::unexpected::{Arrival, Body, Payload, UnexpectedMessage};
 use crate::requests::ends::{EndList, NoEnds};
-use crate::requests::line::Owner;
-use crate::requests::request::{Posted, Refused, RequestId, Status, refuse};
+use crate::requests::line::RequestOwner;
+use crate::requests::request::{Posted, RequestId, Status, refuse};
 use crate::requests::table::REQUESTS_MAX;
 use crate::slices;
-use crate::state::{CutShort, ProtocolState};
+use crate::state::{CutShort, MatchedRendezvous, ProtocolState};
 use crate::todo::{Operation, Todo};
 use crate::wire::{
     AppCtx, Control, Fragment, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
@@ -30,15 +30,14 @@ use crate::wire::{
 /// All state of the protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
-    pub(crate) state: ProtocolState,
-    pub(crate) operations: Slab<Operation>,
+    state: ProtocolState,
     /// The NIC's side, if the device has a list of receives.
-    pub(crate) offload: Option<Box<Offload>>,
+    offload: Option<Box<Offload>>,
     /// Whether a NIC's list or an observer exists. Then no message and no posted receive takes the
     /// short way.
-    pub(crate) leaves_short_way: bool,
+    leaves_short_way: bool,
     /// The bits of a tag that name its sender.
-    pub(crate) source_bits: TagMask,
+    source_bits: TagMask,
 }
 
 impl Core {
@@ -46,7 +45,29 @@ impl Core {
         let leaves_short_way = offload.is_some();
         let state = ProtocolState::new(config);
         let source_bits = config.source_bits;
-        Core { state, operations: Slab::default(), offload, leaves_short_way, source_bits }
+        Core { state, offload, leaves_short_way, source_bits }
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&self) -> &ProtocolState {
+        &self.state
+    }
+
+    #[inline(always)]
+    pub(crate) fn state_mut(&mut self) -> &mut ProtocolState {
+        &mut self.state
+    }
+
+    /// The NIC's side, if the device has a list of receives.
+    pub(crate) fn offload(&self) -> Option<&Offload> {
+        self.offload.as_deref()
+    }
+
+    /// Brings the NIC's list up to date.
+    pub(crate) fn carry_out(&mut self, list: &mut dyn TagList) {
+        if let Some(offload) = &mut self.offload {
+            offload.carry_out(&mut self.state, list);
+        }
     }
 
     /// Takes in any event of the device.
@@ -90,15 +111,13 @@ impl Core {
     }
 
     fn parse_message(&mut self, incoming: &Incoming<'_>) -> Result<(), WireError> {
-        let Incoming { peer, immediate, through_list, bytes } = incoming;
+        let Incoming { peer, through_list, bytes, .. } = incoming;
         if matches!(self.state.peer_mut(*peer).state, PeerState::Down(_)) {
             self.dropped(*through_list);
             return Ok(());
         }
         match WireMessage::parse(bytes).inspect_err(|_| self.dropped(*through_list))? {
-            WireMessage::Eager(tmh) => {
-                self.other_eager(*peer, &tmh, *immediate, *through_list, bytes)
-            }
+            WireMessage::Eager(tmh) => self.other_eager(incoming, &tmh),
             WireMessage::Rendezvous(request) => self.rendezvous(*peer, &request, *through_list),
             WireMessage::Fin(operation) => {
                 let ended = self.end_operation(*peer, operation, MessageKind::Fin)?;
@@ -125,7 +144,7 @@ impl Core {
             WireMessage::Control(Control::Length { app_ctx, length }) => {
                 self.companion(*peer, app_ctx, true, |status| status.length = length)
             }
-            WireMessage::Fragment(fragment) => self.fragment(*peer, fragment, *immediate, bytes),
+            WireMessage::Fragment(fragment) => self.fragment(incoming, fragment),
         }
     }
 
@@ -165,13 +184,13 @@ impl Core {
                 state.observer.tell(|observer| observer.matched(index, &{ status }, false));
             }
             match line.owner {
-                Owner::Asks => line.finish(&status),
-                Owner::Queue => {
+                RequestOwner::Asks => line.finish(&status),
+                RequestOwner::Queue => {
                     if !matched.end_at_once(&status, ends) {
                         state.requests.end_later(index, &status);
                     }
                 }
-                Owner::Sleeps | Owner::Gone => {
+                RequestOwner::Sleeps | RequestOwner::Gone => {
                     line.finish(&status);
                     let request = matched.request();
                     state.requests.tell_owner(request);
@@ -189,14 +208,8 @@ impl Core {
 
     /// Takes in an eager message that matches no posted receive, or that concerns the NIC's list,
     /// or that breaks a rule.
-    fn other_eager(
-        &mut self,
-        peer: PeerId,
-        tmh: &Tmh,
-        immediate: Option<u32>,
-        through_list: bool,
-        bytes: &Bytes<'_>,
-    ) -> Result<(), WireError> {
+    fn other_eager(&mut self, incoming: &Incoming<'_>, tmh: &Tmh) -> Result<(), WireError> {
+        let Incoming { peer, immediate, through_list, ref bytes } = *incoming;
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
         let state = &mut self.state;
@@ -206,11 +219,11 @@ impl Core {
         }
         let length = length as u64;
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
-        let payload = Payload::Here(bytes);
+        let arrival = Arrival { status, ack: tmh.app_ctx, payload: Payload::Here(bytes) };
         if let Some(offload) = &mut self.offload {
-            offload.arrived(state, status, tmh.app_ctx, payload, through_list);
+            offload.arrived(state, &arrival, through_list);
         } else {
-            let message = state.unexpected.store(&status, tmh.app_ctx, payload);
+            let message = state.unexpected.store(&arrival);
             state.push_unexpected(message);
             state.grant_credit(peer);
         }
@@ -219,18 +232,13 @@ impl Core {
 
     /// Takes in a fragment. A worker with a NIC's list takes none: a message in fragments doesn't
     /// pass the list, so later messages of its sender would overtake it there.
-    fn fragment(
-        &mut self,
-        peer: PeerId,
-        fragment: Fragment,
-        immediate: Option<u32>,
-        bytes: &Bytes<'_>,
-    ) -> Result<(), WireError> {
+    fn fragment(&mut self, incoming: &Incoming<'_>, fragment: Fragment) -> Result<(), WireError> {
+        let peer = incoming.peer;
         let state = &mut self.state;
         if self.offload.is_some() {
             return Err(WireError::Fragment("for a NIC's list, which takes none"));
         }
-        let whole = fragments::arrived(state, peer, fragment, immediate, bytes)?;
+        let whole = fragments::arrived(state, incoming, fragment)?;
         let Some((status, stored)) = whole else { return Ok(()) };
         let message = UnexpectedMessage::new(&status, AppCtx::default(), Body::Stored(stored));
         let matched = state.posted.take_match(status.tag, SourceId(peer.0));
@@ -263,9 +271,10 @@ impl Core {
         if app_ctx.has_companion() {
             state.await_companion(peer, app_ctx.operation(), None);
         }
-        let payload = Payload::Remote(span);
+        let ack = app_ctx.with_ack();
+        let arrival = Arrival { status, ack, payload: Payload::Remote(span) };
         if let Some(offload) = &mut self.offload {
-            offload.arrived(state, status, app_ctx.with_ack(), payload, through_list);
+            offload.arrived(state, &arrival, through_list);
             return Ok(());
         }
         let matched = state.posted.take_match(tag, SourceId(peer.0));
@@ -276,9 +285,10 @@ impl Core {
             state.counters.posted += 1;
             state.observer.tell(|observer| observer.matched(request.index(), &status, false));
             state.freed(peer, Amount::RENDEZVOUS);
-            state.pull(request, status, span, app_ctx.operation(), buffer);
+            let operation = app_ctx.operation();
+            state.pull(MatchedRendezvous { request, status, span, operation, buffer });
         } else {
-            let message = state.unexpected.store(&status, app_ctx.with_ack(), payload);
+            let message = state.unexpected.store(&arrival);
             state.push_unexpected(message);
             state.grant_credit(peer);
         }
@@ -348,23 +358,6 @@ impl Core {
         }
     }
 
-    /// Begins a send to a peer that exists and is not down. Gives the buffer back in the refusal.
-    pub(crate) fn begin_send(
-        &mut self,
-        id: PeerId,
-        buffer: Buffer,
-    ) -> Result<(RequestId, Buffer), Box<Refused>> {
-        let state = &mut self.state;
-        let fault = match state.fault_of(id) {
-            Some(fault) => fault,
-            None => match state.requests.begin() {
-                Some(request) => return Ok((request, buffer)),
-                None => Fault::TooMany { limit: REQUESTS_MAX },
-            },
-        };
-        Err(Box::new(Refused { fault, buffer }))
-    }
-
     /// Removes an operation of this worker that a peer says has ended.
     fn end_operation(
         &mut self,
@@ -372,11 +365,12 @@ impl Core {
         operation: AppCtx,
         kind: MessageKind,
     ) -> Result<Operation, WireError> {
-        let key = self.operations.key_at(operation.index()).filter(|key| {
+        let operations = &mut self.state.operations;
+        let key = operations.key_at(operation.index()).filter(|key| {
             let ours = AppCtx::new(key.index, key.generation) == operation;
-            ours && self.operations.get(*key).is_some_and(|op| op.status.source == peer)
+            ours && operations.get(*key).is_some_and(|op| op.status.source == peer)
         });
-        key.and_then(|key| self.operations.remove(key))
+        key.and_then(|key| operations.remove(key))
             .ok_or(WireError::NoSuchOperation { kind, operation })
     }
 
@@ -385,7 +379,7 @@ impl Core {
         if state.peer_mut(id).state != PeerState::Connecting {
             return;
         }
-        let (grant, first) = Grant::open(&mut state.pool);
+        let (grant, first) = CreditGrant::open(&mut state.pool);
         let peer = state.peer_mut(id);
         peer.state = PeerState::Up;
         peer.eager_max = limits.message_max.saturating_sub(TMH_BYTES);
@@ -402,7 +396,7 @@ impl Core {
     fn peer_down(&mut self, id: PeerId, fault: PeerFault) {
         let state = &mut self.state;
         state.peer_mut(id);
-        let ProtocolState { peers, pool, .. } = state;
+        let ProtocolState { peers, pool, operations, .. } = state;
         let peer = &mut peers[id.index()];
         if !matches!(peer.state, PeerState::Down(_)) {
             peer.state = PeerState::Down(fault);
@@ -417,16 +411,17 @@ impl Core {
         }
         peer.grant.close(pool);
         peer.controls = Default::default();
-        let of_peer = self.operations.keys_where(|op| op.status.source == id);
-        let is_unread = |key: &&Key| self.operations.get(**key).is_some_and(Operation::is_unread);
+        let of_peer = operations.keys_where(|op| op.status.source == id);
+        let is_unread = |key: &&Key| operations.get(**key).is_some_and(Operation::is_unread);
         peer.lose_sends(of_peer.iter().filter(is_unread).count());
         let backlog = std::mem::take(&mut peer.backlog);
         let down = state.down(id);
         for send in backlog {
-            state.requests.complete(send.request, Err(down), slices::of_owner(send.buffer));
+            let buffer = slices::of_owner(send.message.payload);
+            state.requests.complete(send.request, Err(down), buffer);
         }
         for key in of_peer {
-            if let Some(operation) = self.operations.remove(key) {
+            if let Some(operation) = state.operations.remove(key) {
                 state.todo.push(Todo::Finish(operation, Err(down)));
             }
         }
@@ -469,7 +464,7 @@ impl Core {
         let posted = posted.filter(|(_, pattern, _)| named.is_none() || pattern.source() == named);
         let posted: Vec<_> = posted.map(|(handle, _, index)| (handle, index)).collect();
         for (handle, index) in posted {
-            if self.cancel_offloaded(index) != Cancel::Software {
+            if self.cancel_offloaded(index) != CancelAnswer::Software {
                 continue;
             }
             let state = &mut self.state;
@@ -485,10 +480,10 @@ impl Core {
 
     /// Cancels the receive of this line in the NIC's list, if it is there, and returns what
     /// follows.
-    fn cancel_offloaded(&mut self, index: u32) -> Cancel {
+    fn cancel_offloaded(&mut self, index: u32) -> CancelAnswer {
         match &mut self.offload {
             Some(offload) => offload.cancel(&mut self.state, index),
-            None => Cancel::Software,
+            None => CancelAnswer::Software,
         }
     }
 
@@ -497,18 +492,18 @@ impl Core {
         let Some(line) = self.state.requests.get(request) else { return };
         let outcome = match line.posted() {
             Some(handle) => (self.cancel_offloaded(request.index()), Some(handle)),
-            None => (Cancel::TooLate, None),
+            None => (CancelAnswer::TooLate, None),
         };
         let state = &mut self.state;
         match outcome {
-            (Cancel::Software, Some(handle)) => {
+            (CancelAnswer::Software, Some(handle)) => {
                 if state.posted.cancel(handle).is_ok() {
                     state.counters.cancelled += 1;
                     state.observer.tell(|observer| observer.withdrawn(request.index()));
                     state.requests.fail(request, Fault::Cancelled);
                 }
             }
-            (Cancel::Asked, _) => {}
+            (CancelAnswer::Asked, _) => {}
             (_, handle) => {
                 state.counters.cancelled_late += 1;
                 if handle.is_some() {
@@ -534,37 +529,32 @@ impl Core {
             return refuse(Fault::ReadOnlyBuffer, buffer);
         }
         let state = &mut self.state;
-        let Some(index) = state.requests.next_index() else {
+        let Some(vacant) = state.requests.vacant() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         // Here and below a copy of the pattern is used, so that a pattern made in registers stays
         // there.
         if let Some(message) = state.unexpected.take_index(&{ *pattern }) {
             let pattern = *pattern;
-            return if self.leaves_short_way {
-                self.receive_observed(message, &{ pattern }, buffer, is_sole, context)
-            } else {
-                self.receive_unexpected(message, buffer, context)
-            };
+            if self.leaves_short_way {
+                self.found_observed(message, &{ pattern }, buffer.total_len(), is_sole);
+            }
+            return self.receive_unexpected(message, buffer, context);
         }
         if let Some(source) = pattern.source() {
-            let peer = PeerId(source.0);
-            let lives = |p: &Peer| p.id == peer && !matches!(p.state, PeerState::Down(_));
-            if !state.peers.get(peer.index()).is_some_and(lives)
-                && let Some(fault) = state.fault_of(peer)
+            let id = PeerId(source.0);
+            let lives = |p: &Peer| p.id == id && !matches!(p.state, PeerState::Down(_));
+            if !state.peers.get(id.index()).is_some_and(lives)
+                && let Some(fault) = peer::fault_of(&state.peers, id)
             {
                 return refuse(fault, buffer);
             }
         }
-        let handle = state.posted.post(*pattern, index);
+        let handle = state.posted.post(*pattern, vacant.index());
+        let request = vacant.post(handle, buffer, context);
         if self.leaves_short_way {
-            let length = buffer.total_len() as u64;
-            let run = buffer.run_len();
-            state.observer.tell(|observer| observer.posted(index, &{ *pattern }, length, is_sole));
-            if let Some(offload) = &mut self.offload {
-                offload.posted(state, index, &{ *pattern }, run, is_sole);
-            }
+            self.posted_observed(request, &{ *pattern }, is_sole);
         }
-        Ok(self.state.requests.post(handle, buffer, context))
+        Ok(request)
     }
 }

@@ -131,9 +131,9 @@ impl Pool {
     }
 
     fn take(&mut self, wanted: Amount) -> Amount {
-        let taken = wanted.each(self.free, u64::min);
-        self.free = self.free.minus(taken);
-        taken
+        let share = wanted.each(self.free, u64::min);
+        self.free = self.free.minus(share);
+        share
     }
 
     /// Whether the pool runs short while messages of peers that are down keep more than half of it.
@@ -146,7 +146,10 @@ impl Pool {
     }
 
     /// Where the credit is. `grants` are all grants that exist, each with whether its peer is down.
-    pub(crate) fn now<'a>(&self, grants: impl Iterator<Item = (&'a Grant, bool)>) -> CreditNow {
+    pub(crate) fn now<'a>(
+        &self,
+        grants: impl Iterator<Item = (&'a CreditGrant, bool)>,
+    ) -> CreditNow {
         let mut now = CreditNow { free: self.free, ..CreditNow::default() };
         for (grant, is_down) in grants {
             now.held = now.held.plus(grant.held);
@@ -166,7 +169,7 @@ impl Pool {
 
 /// The credit that one peer was granted.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Grant {
+pub(crate) struct CreditGrant {
     /// The part of the limit that came from the pool.
     from_pool: Amount,
     limit: Amount,
@@ -177,12 +180,12 @@ pub(crate) struct Grant {
     closed: bool,
 }
 
-impl Grant {
+impl CreditGrant {
     /// Opens a grant; the amount is to be told to the peer.
     pub(crate) fn open(pool: &mut Pool) -> (Self, Amount) {
         let from_pool = pool.take(pool.config.first);
         let limit = from_pool.plus(Amount { messages: FLOOR_MESSAGES, bytes: 0 });
-        let mut grant = Grant { from_pool, outstanding: limit, ..Grant::default() };
+        let mut grant = CreditGrant { from_pool, outstanding: limit, ..CreditGrant::default() };
         grant.set_limit(limit);
         (grant, limit)
     }
@@ -199,7 +202,7 @@ impl Grant {
     }
 
     /// Accounts for a message that has come within the credit and is gone again at once:
-    /// [`Grant::arrived`] and [`Grant::freed`] of an open grant in one step.
+    /// [`CreditGrant::arrived`] and [`CreditGrant::freed`] of an open grant in one step.
     #[inline]
     pub(crate) fn passed(&mut self, cost: Amount) {
         debug_assert!(self.covers(cost) && !self.closed);
@@ -216,7 +219,7 @@ impl Grant {
     /// Whether the peer has credit for a message, and will not be due more after it.
     #[inline]
     pub(crate) fn stays_high(&self, cost: Amount) -> bool {
-        let Grant { outstanding, low, .. } = self;
+        let CreditGrant { outstanding, low, .. } = self;
         (outstanding.messages > low.messages) & (outstanding.bytes >= low.bytes + cost.bytes)
     }
 
@@ -229,7 +232,7 @@ impl Grant {
     /// Whether so little is outstanding that the peer may be due more.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        let Grant { outstanding, low, .. } = self;
+        let CreditGrant { outstanding, low, .. } = self;
         (outstanding.messages < low.messages) | (outstanding.bytes < low.bytes)
     }
 
@@ -339,9 +342,9 @@ impl Grant {
 
 /// The credit that this worker may still spend on messages to a peer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Allowance(Amount);
+pub(crate) struct SendCredit(Amount);
 
-impl Allowance {
+impl SendCredit {
     #[inline]
     pub(crate) fn covers(&self, cost: Amount) -> bool {
         self.0.covers(cost)
@@ -375,8 +378,8 @@ mod tests {
     #[test]
     fn a_peer_that_is_served_at_once_never_stalls() {
         let mut pool = Pool::new(config());
-        let (mut grant, first) = Grant::open(&mut pool);
-        let mut allowance = Allowance(first);
+        let (mut grant, first) = CreditGrant::open(&mut pool);
+        let mut allowance = SendCredit(first);
         for _ in 0..10_000 {
             let cost = Amount::eager(100);
             assert!(allowance.covers(cost));
@@ -394,8 +397,8 @@ mod tests {
     #[test]
     fn messages_that_wait_let_the_grant_grow_to_its_bound() {
         let mut pool = Pool::new(config());
-        let (mut grant, first) = Grant::open(&mut pool);
-        let mut allowance = Allowance(first);
+        let (mut grant, first) = CreditGrant::open(&mut pool);
+        let mut allowance = SendCredit(first);
         let mut waiting = 0;
         while allowance.covers(Amount::RENDEZVOUS) {
             allowance.spend(Amount::RENDEZVOUS);
@@ -414,8 +417,8 @@ mod tests {
     #[test]
     fn waiting_bytes_stay_within_the_bound_of_a_peer() {
         let mut pool = Pool::new(config());
-        let (mut grant, first) = Grant::open(&mut pool);
-        let mut allowance = Allowance(first);
+        let (mut grant, first) = CreditGrant::open(&mut pool);
+        let mut allowance = SendCredit(first);
         let cost = Amount::eager(1000);
         let mut waiting = 0;
         while allowance.covers(cost) {
@@ -433,11 +436,11 @@ mod tests {
     #[test]
     fn what_comes_back_to_a_short_pool_stays_there() {
         let mut pool = Pool::new(config());
-        let (mut first, allowed) = Grant::open(&mut pool);
-        let (mut second, _) = Grant::open(&mut pool);
+        let (mut first, allowed) = CreditGrant::open(&mut pool);
+        let (mut second, _) = CreditGrant::open(&mut pool);
         let cost = Amount::RENDEZVOUS;
-        let mut allowance = Allowance(allowed);
-        let fill = |grant: &mut Grant, allowance: &mut Allowance, pool: &mut Pool| {
+        let mut allowance = SendCredit(allowed);
+        let fill = |grant: &mut CreditGrant, allowance: &mut SendCredit, pool: &mut Pool| {
             let mut waiting = 0;
             while allowance.covers(cost) {
                 allowance.spend(cost);
@@ -450,7 +453,7 @@ mod tests {
             waiting
         };
         let waiting = fill(&mut first, &mut allowance, &mut pool);
-        let mut other = Allowance(Amount { messages: second.outstanding.messages, bytes: 0 });
+        let mut other = SendCredit(Amount { messages: second.outstanding.messages, bytes: 0 });
         fill(&mut second, &mut other, &mut pool);
         assert!(pool.free.messages <= 1000 / 8, "{pool:?}");
         for _ in 0..waiting {
@@ -467,14 +470,14 @@ mod tests {
     fn a_full_pool_still_lets_a_new_peer_send() {
         let empty = Amount { messages: 0, bytes: 0 };
         let mut pool = Pool::new(CreditConfig { pool: empty, ..config() });
-        let (_, first) = Grant::open(&mut pool);
+        let (_, first) = CreditGrant::open(&mut pool);
         assert_eq!(first, Amount { messages: FLOOR_MESSAGES, bytes: 0 });
     }
 
     #[test]
     fn spending_beyond_the_grant_is_noticed() {
         let mut pool = Pool::new(config());
-        let (mut grant, first) = Grant::open(&mut pool);
+        let (mut grant, first) = CreditGrant::open(&mut pool);
         assert!(!grant.arrived(Amount { messages: 1, bytes: first.bytes + 1 }));
         assert!(grant.arrived(Amount { messages: 1, bytes: first.bytes }));
         assert!(!grant.arrived(Amount::eager(1)));
@@ -487,8 +490,8 @@ mod tests {
         fn credits_are_conserved(steps in prop::collection::vec((0..4usize, 0..3u8, 0..3000usize), 1..600)) {
             let mut pool = Pool::new(config());
             let mut peers: Vec<_> = (0..4).map(|_| {
-                let (grant, first) = Grant::open(&mut pool);
-                (grant, Allowance(first), Vec::new())
+                let (grant, first) = CreditGrant::open(&mut pool);
+                (grant, SendCredit(first), Vec::new())
             }).collect();
             for (peer, what, size) in steps {
                 let (grant, allowance, waiting) = &mut peers[peer];

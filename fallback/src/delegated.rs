@@ -21,8 +21,10 @@ use crate::flush::{FlushEngine, Flushing, PeerFlush, Unsent, WhyUnsent};
 use crate::match_engine::MatchEngine;
 use crate::peers::peer::FlushNote;
 use crate::requests::ends::EndList;
-use crate::requests::line::Phase;
-use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status, refuse};
+use crate::requests::line::RequestPhase;
+use crate::requests::request::{
+    MessageId, Posted, RequestId, Send, SendMode, Started, Status, refuse,
+};
 use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::slices::{self, Scratch};
 
@@ -169,14 +171,14 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
         _is_sole: bool,
         context: Option<u64>,
     ) -> Posted {
-        let Some(request) = self.requests.vacant() else {
+        let Some(vacant) = self.requests.vacant() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let buffer = slices::room(buffer)?;
         let pattern = of_device(pattern);
-        match self.device.receive(pattern, buffer, request.token()) {
+        match self.device.receive(pattern, buffer, vacant.name().token()) {
             Ok(()) => {
-                self.requests.begin_receive(false);
+                let request = vacant.begin_receive(false);
                 self.counters.posted_now += 1;
                 if let Some(context) = context {
                     self.requests.queue(request, context);
@@ -206,14 +208,14 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
     }
 
     fn receive_message(&mut self, message: MessageId, buffer: Buffer) -> Posted {
-        let Some(request) = self.requests.vacant() else {
+        let Some(vacant) = self.requests.vacant() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };
         let held = HeldId(message.0.to_bits());
         let buffer = slices::room(buffer)?;
-        match self.device.receive_held(held, buffer, request.token()) {
+        match self.device.receive_held(held, buffer, vacant.name().token()) {
             Ok(()) => {
-                self.requests.begin_receive(true);
+                let request = vacant.begin_receive(true);
                 self.counters.unexpected += 1;
                 Ok(self.pending(request))
             }
@@ -227,21 +229,16 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
         found
     }
 
-    fn send_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: Buffer,
-        mode: SendMode,
-    ) -> Started {
-        if mode == SendMode::Standard && self.gathered_at_once(peer, tag, immediate, &buffer) {
-            return Started::Sent(buffer);
+    fn send_queued(&mut self, message: Send<Buffer>, mode: SendMode) -> Started {
+        if mode == SendMode::Standard && self.gathered_at_once(&message) {
+            return Started::Sent(message.payload);
         }
-        let Some(request) = self.requests.vacant() else {
-            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer).into();
+        let status = message.status();
+        let Send { peer, tag, immediate, payload } = message;
+        let Some(vacant) = self.requests.vacant() else {
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, payload).into();
         };
-        let buffer = match slices::packed(buffer) {
+        let buffer = match slices::packed(payload) {
             Ok(buffer) => buffer,
             Err(buffer) => return refuse(slices::no_memory(&buffer), buffer).into(),
         };
@@ -250,14 +247,12 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
             SendMode::Synchronous => CompleteWhen::Matched,
             SendMode::Delivered => CompleteWhen::Delivered,
         };
-        let length = buffer.len() as u64;
-        let token = request.token();
+        let token = vacant.name().token();
         let send = TagSend { peer, tag: tag.0, immediate, buffer, complete_when, token };
         let started = match self.device.send(send) {
             Ok(Some(buffer)) => Started::Sent(slices::of_owner(buffer)),
             Ok(None) => {
-                let status = Status { source: peer, tag, length, truncated: false, immediate };
-                self.requests.begin_send(&status);
+                let request = vacant.begin_send(&status);
                 Started::Pending(self.pending(request))
             }
             Err((buffer, unfit)) => {
@@ -269,14 +264,8 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
         started
     }
 
-    fn inject_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-        copies_max: u64,
-    ) -> Result<bool, Fault> {
+    fn inject_queued(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault> {
+        let Send { peer, tag, immediate, payload } = message;
         let is_sent = self.device.inject(peer, tag.0, immediate, payload);
         if is_sent.map_err(|unfit| self.fault(unfit, Some(peer)))? {
             self.counters.sent_by_device += 1;
@@ -286,7 +275,7 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
             return Ok(false);
         }
         let buffer = Buffer::from(payload.to_vec());
-        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
+        match self.send_queued(message.of(buffer), SendMode::Standard) {
             Started::Sent(_) => {}
             Started::Refused(refused) => return Err(refused.fault),
             Started::Pending(request) => self.requests.detach_copy(request, payload.len()),
@@ -320,7 +309,7 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
 
     fn cancel(&mut self, request: RequestId) {
         let Some(line) = self.requests.get(request) else { return };
-        let is_posted = line.phase == Phase::Posted;
+        let is_posted = line.phase == RequestPhase::Posted;
         if !is_posted || !self.device.cancel(request.token()) {
             self.counters.cancelled_late += 1;
         }
@@ -342,19 +331,14 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
 
 impl<D: MatchingDevice + ?Sized> Delegated<D> {
     /// Sends a short message of several slices as a copy, if that can be done at once.
-    fn gathered_at_once(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: &Buffer,
-    ) -> bool {
+    fn gathered_at_once(&mut self, message: &Send<Buffer>) -> bool {
+        let Send { peer, tag, immediate, payload: buffer } = message;
         if buffer.slices().is_none() || buffer.total_len() > GATHERED_MAX {
             return false;
         }
         let payload = self.scratch.bytes(buffer);
         // If the message is refused, the send that follows says why.
-        let is_sent = self.device.inject(peer, tag.0, immediate, payload) == Ok(true);
+        let is_sent = self.device.inject(*peer, tag.0, *immediate, payload) == Ok(true);
         self.counters.sent_by_device += u64::from(is_sent);
         is_sent
     }
@@ -404,7 +388,7 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
                 return;
             }
         };
-        let was_posted = line.phase == Phase::Posted;
+        let was_posted = line.phase == RequestPhase::Posted;
         self.counters.posted_now -= u64::from(was_posted);
         match result {
             Ok(envelope) => {

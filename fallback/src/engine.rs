@@ -9,7 +9,7 @@ use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, PeerId, RawMemory, ReadError, ReadMode,
     ReadRequest, Registered, bugs,
 };
-use tagmatch_soft::{Pattern, Tag};
+use tagmatch_soft::Pattern;
 
 use crate::config::EngineConfig;
 use crate::core::Core;
@@ -21,12 +21,14 @@ use crate::decisions::DecisionWatcher;
 use crate::error::{Fault, PeerFault};
 use crate::match_engine::MatchEngine;
 use crate::observer::ListObserver;
-use crate::offload::{self, Offload};
-use crate::peers::peer::{Peer, PeerState, Queued};
+use crate::offload::Offload;
+use crate::peers::peer::{BacklogSend, Peer, PeerState};
 use crate::requests::ends::{EndList, NoEnds};
-use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
-use crate::requests::table::Requests;
-use crate::sending::backlog::Sending;
+use crate::requests::request::{
+    MessageId, Posted, RequestId, Send, SendMode, Started, Status, refuse,
+};
+use crate::requests::table::{REQUESTS_MAX, Requests};
+use crate::sending::Sending;
 use crate::slices;
 use crate::todo::{Operation, Todo};
 
@@ -76,25 +78,26 @@ impl<D: Device> Engine<D> {
     /// Whether messages of a peer that is down were dropped, to make room for others, before
     /// anybody received them: see [`CreditConfig::pool`].
     pub fn has_lost_messages(&self, peer: PeerId) -> bool {
-        let known = self.core.state.peers.get(peer.index());
+        let known = self.core.state().peers.get(peer.index());
         known.is_some_and(|known| known.id == peer && known.lost_messages)
     }
 
     /// The messages so far that came past the NIC's list, and whose receive was in the list.
     pub fn past_list(&self) -> u64 {
-        self.core.offload.as_ref().map_or(0, |offload| offload.past_list())
+        self.core.offload().map_or(0, Offload::past_list)
     }
 
     /// Where the credit is that peers are granted. Linear in the peers: for reports and tests.
     pub fn credit(&self) -> CreditNow {
         let is_down = |state: &PeerState| matches!(state, PeerState::Down(_));
-        let peers = self.core.state.peers.iter();
-        self.core.state.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
+        let state = self.core.state();
+        let peers = state.peers.iter();
+        state.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
     }
 
     /// Sends that wait for their FIN.
     pub fn operations(&self) -> usize {
-        self.core.operations.len()
+        self.core.state().operations.len()
     }
 
     /// Feeds all that later matching depends on to a hasher, so that states which differ in nothing
@@ -103,20 +106,20 @@ impl<D: Device> Engine<D> {
     /// matches), and sends. `name` makes of a NIC's handle what stays the same when it is used
     /// again.
     pub fn hash_state(&self, hasher: &mut impl Hasher, name: impl Fn(u32) -> usize) {
-        let state = &self.core.state;
+        let state = self.core.state();
         state.requests.hash_state(hasher, |handle, hasher| {
             let posted = state.posted.get(handle);
             posted.map(|(pattern, id)| (pattern.tag(), pattern.mask(), id)).hash(hasher);
         });
         state.unexpected.hash_state(hasher);
-        if let Some(offload) = &self.core.offload {
+        if let Some(offload) = self.core.offload() {
             offload.hash_state(state, hasher, name);
         }
     }
 
     /// Feeds the unexpected messages alone to a hasher, oldest first.
     pub fn hash_unexpected(&self, hasher: &mut impl Hasher) {
-        self.core.state.unexpected.hash_state(hasher);
+        self.core.state().unexpected.hash_state(hasher);
     }
 }
 
@@ -139,16 +142,16 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     fn connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let peer = self.device.connect(address)?;
-        self.core.state.peer_mut(peer);
+        self.core.state_mut().peer_mut(peer);
         Ok(peer)
     }
 
     fn peer_fault(&self, peer: PeerId) -> Option<PeerFault> {
-        self.core.state.fault(peer)
+        self.core.state().fault(peer)
     }
 
     fn source_fault(&self, pattern: &Pattern) -> Option<Fault> {
-        self.core.state.fault_of(PeerId(pattern.source()?.0))
+        self.core.state().fault_of(PeerId(pattern.source()?.0))
     }
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
@@ -162,12 +165,12 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     fn close(&mut self) {
         // What is left on the lists then stays there, as far as the observer knows.
-        self.core.state.observer.0 = None;
+        self.core.state_mut().observer.0 = None;
         self.device.close();
         // Twice: events that were waiting may name further peers.
         for _ in 0..2 {
-            for index in 0..self.core.state.peers.len() {
-                let peer = self.core.state.peers[index].id;
+            for index in 0..self.core.state().peers.len() {
+                let peer = self.core.state().peers[index].id;
                 self.break_with(peer, PeerFault::Disconnected);
             }
             self.drain();
@@ -183,12 +186,12 @@ impl<D: Device> MatchEngine for Engine<D> {
         let is_unread = |operation: &Operation| {
             operation.is_unread() && operation.status.source != PeerId::ONESELF
         };
-        self.core.state.peers.iter().skip(1).any(waits)
-            || self.core.operations.iter().any(is_unread)
+        let state = self.core.state();
+        state.peers.iter().skip(1).any(waits) || state.operations.iter().any(is_unread)
     }
 
     fn watch_decisions(&mut self, watcher: DecisionWatcher) {
-        self.core.state.decisions.0 = Some(watcher);
+        self.core.state_mut().decisions.0 = Some(watcher);
     }
 
     fn observe(&mut self, observer: Box<dyn ListObserver>) -> bool {
@@ -197,7 +200,7 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     fn counters(&self) -> Counters {
-        let state = &self.core.state;
+        let state = self.core.state();
         let mut counters = state.counters;
         counters.not_offloaded.off += counters.posted - counters.not_offloaded.total();
         counters.posted_now = state.posted.len() as u64;
@@ -210,17 +213,17 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     fn credit_waits(&self) -> Vec<(PeerId, u64)> {
-        self.sending.credit_waits(&self.core)
+        self.sending.credit_waits(self.core.state())
     }
 
     #[inline(always)]
     fn requests(&self) -> &Requests {
-        &self.core.state.requests
+        &self.core.state().requests
     }
 
     #[inline(always)]
     fn requests_mut(&mut self) -> &mut Requests {
-        &mut self.core.state.requests
+        &mut self.core.state_mut().requests
     }
 
     #[inline(always)]
@@ -232,23 +235,25 @@ impl<D: Device> MatchEngine for Engine<D> {
         context: Option<u64>,
     ) -> Posted {
         let posted = self.core.receive(pattern, buffer, is_sole, context);
-        if !self.core.state.todo.is_empty() {
+        if !self.core.state().todo.is_empty() {
             self.settle();
         }
         posted
     }
 
     fn probe(&mut self, pattern: &Pattern) -> Result<Option<Status>, Fault> {
-        let found = self.core.state.unexpected.probe(pattern);
+        let state = self.core.state_mut();
+        let found = state.unexpected.probe(pattern);
         let message = found.map(|(message, _)| message);
-        self.core.state.observer.tell(|observer| observer.probed(message, pattern));
+        state.observer.tell(|observer| observer.probed(message, pattern));
         Ok(found.map(|(_, status)| status))
     }
 
     fn matched_probe(&mut self, pattern: &Pattern) -> Result<Option<(MessageId, Status)>, Fault> {
-        let found = self.core.state.unexpected.matched_probe(pattern);
+        let state = self.core.state_mut();
+        let found = state.unexpected.matched_probe(pattern);
         let message = found.map(|(key, _)| key.index);
-        self.core.state.observer.tell(|observer| observer.held(message, pattern));
+        state.observer.tell(|observer| observer.held(message, pattern));
         Ok(found.map(|(key, status)| (MessageId(key), status)))
     }
 
@@ -265,63 +270,46 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     #[inline(always)]
-    fn inject_at_once(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-    ) -> bool {
+    fn inject_at_once(&mut self, message: Send<&[u8]>) -> bool {
         let Engine { device, core, sending } = self;
-        sending.at_once(core, device, peer, tag, immediate, payload)
+        sending.at_once(core.state_mut(), device, message)
     }
 
     #[cold]
-    fn send_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: Buffer,
-        mode: SendMode,
-    ) -> Started {
+    fn send_queued(&mut self, message: Send<Buffer>, mode: SendMode) -> Started {
         let Engine { device, core, sending } = self;
+        let state = core.state_mut();
         if mode == SendMode::Standard
-            && buffer.is_empty()
-            && sending.gathered_at_once(core, device, peer, tag, immediate, &buffer)
+            && message.payload.is_empty()
+            && sending.gathered_at_once(state, device, &message)
         {
-            return Started::Sent(buffer);
+            return Started::Sent(message.payload);
         }
-        match core.begin_send(peer, buffer) {
-            Ok((request, buffer)) => {
-                let send = Queued { request, mode, tag, immediate, buffer, sent: 0 };
-                sending.queue(core, device, peer, send);
-                self.settle();
-                Started::Pending(request)
-            }
-            Err(refused) => Started::Refused(refused),
-        }
+        let fault = match state.fault_of(message.peer) {
+            Some(fault) => fault,
+            None => match state.requests.begin() {
+                Some(request) => {
+                    sending.queue(state, device, BacklogSend { request, message, mode, sent: 0 });
+                    self.settle();
+                    return Started::Pending(request);
+                }
+                None => Fault::TooMany { limit: REQUESTS_MAX },
+            },
+        };
+        refuse(fault, message.payload).into()
     }
 
     #[cold]
-    fn inject_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-        copies_max: u64,
-    ) -> Result<bool, Fault> {
-        if !self.core.state.requests.allow_copy(payload.len(), copies_max) {
-            return self.core.state.fault_of(peer).map_or(Ok(false), Err);
+    fn inject_queued(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault> {
+        let length = message.payload.len();
+        if !self.requests().allow_copy(length, copies_max) {
+            return self.core.state().fault_of(message.peer).map_or(Ok(false), Err);
         }
-        let buffer = Buffer::from(payload.to_vec());
-        match self.send_queued(peer, tag, immediate, buffer, SendMode::Standard) {
+        let copy = message.of(Buffer::from(message.payload.to_vec()));
+        match self.send_queued(copy, SendMode::Standard) {
             Started::Sent(_) => {}
             Started::Refused(refused) => return Err(refused.fault),
-            Started::Pending(request) => {
-                self.core.state.requests.detach_copy(request, payload.len());
-            }
+            Started::Pending(request) => self.requests_mut().detach_copy(request, length),
         }
         Ok(true)
     }
@@ -346,15 +334,15 @@ impl<D: Device> MatchEngine for Engine<D> {
     #[inline(always)]
     fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         let mut events = 0;
-        let mut is_over = self.core.state.requests.is_over(request);
+        let mut is_over = self.requests().is_over(request);
         while !is_over && events < EVENTS_PER_PROGRESS && self.take_event(&mut NoEnds) {
             events += 1;
-            is_over = self.core.state.requests.is_over(request);
+            is_over = self.requests().is_over(request);
         }
         // Also when the request is over: one that always is must not keep others from going out.
-        if !self.sending.waiting_for_room.is_empty() {
+        if !self.sending.waiting_for_room().is_empty() {
             self.retry();
-            is_over = self.core.state.requests.is_over(request);
+            is_over = self.requests().is_over(request);
         }
         (events, is_over)
     }
@@ -365,12 +353,12 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     fn arm(&mut self) -> bool {
-        self.device.arm(&self.sending.waiting_for_room)
+        self.device.arm(self.sending.waiting_for_room())
     }
 
     #[inline]
     fn has_work(&self) -> bool {
-        !self.sending.waiting_for_room.is_empty() || self.device.has_work()
+        !self.sending.waiting_for_room().is_empty() || self.device.has_work()
     }
 
     fn disarm(&mut self) {
@@ -397,7 +385,7 @@ impl<D: Device> Engine<D> {
         while events < EVENTS_PER_PROGRESS && self.take_event(ends) {
             events += 1;
         }
-        if !self.sending.waiting_for_room.is_empty() {
+        if !self.sending.waiting_for_room().is_empty() {
             self.retry();
         }
         events
@@ -417,7 +405,7 @@ impl<D: Device> Engine<D> {
             }
             Some(_) => {
                 self.core.take_rare(event);
-                if self.core.state.departed.are_many() {
+                if self.core.state().departed.are_many() {
                     self.forget_departed();
                 }
             }
@@ -426,7 +414,7 @@ impl<D: Device> Engine<D> {
                 return false;
             }
         }
-        if !self.core.state.todo.is_empty() {
+        if !self.core.state().todo.is_empty() {
             self.settle();
         }
         true
@@ -444,17 +432,19 @@ impl<D: Device> Engine<D> {
 
     #[cold]
     fn retry(&mut self) {
-        self.sending.retry(&mut self.core, &mut self.device);
+        self.sending.retry(self.core.state_mut(), &mut self.device);
         self.settle();
     }
 
     /// Does what the state machine asked for.
     #[inline(never)]
     fn settle(&mut self) {
-        while let Some(todo) = self.core.state.todo.pop() {
+        while let Some(todo) = self.core.state_mut().todo.pop() {
             let Engine { device, core, sending } = self;
             match todo {
-                Todo::Control(peer, bytes) => sending.control(core, device, peer, bytes),
+                Todo::Control(peer, bytes) => {
+                    sending.control(core.state_mut(), device, peer, bytes)
+                }
                 Todo::Read { request, peer, span, buffer } => {
                     let token = request.token();
                     let read = |into| ReadRequest { peer, remote: span, into, token };
@@ -465,24 +455,27 @@ impl<D: Device> Engine<D> {
                         core.read_done(token, buffer, Err(error));
                     }
                 }
-                Todo::Finish(operation, result) => sending.finish(core, device, operation, result),
-                Todo::Flush(peer) => sending.flush(core, device, peer),
+                Todo::Finish(operation, result) => {
+                    sending.finish(core.state_mut(), device, operation, result);
+                }
+                Todo::Flush(peer) => sending.flush(core.state_mut(), device, peer),
                 Todo::Offload => {
-                    if let (Some(offload), Some(list)) = (&mut core.offload, device.tags()) {
-                        offload::carry_out(offload, &mut core.state, list);
+                    if let Some(list) = device.tags() {
+                        core.carry_out(list);
                     }
                 }
                 Todo::Break(peer, fault) => self.break_with(peer, fault),
-                Todo::TellDown(peer, fault) => core.state.requests.peer_down(peer, fault),
+                Todo::TellDown(peer, fault) => core.state_mut().requests.peer_down(peer, fault),
             }
         }
     }
 
     fn break_with(&mut self, peer: PeerId, fault: PeerFault) {
-        if self.core.state.fault_of(peer).is_none() {
+        let state = self.core.state_mut();
+        if state.fault_of(peer).is_none() {
             // Reads come back from the device before its own word that the peer is down.
-            self.core.state.peer_mut(peer).state = PeerState::Down(fault);
-            self.core.state.counters.peer_faults += u64::from(fault.is_counted());
+            state.peer_mut(peer).state = PeerState::Down(fault);
+            state.counters.peer_faults += u64::from(fault.is_counted());
             self.device.disconnect(peer);
         }
     }

@@ -113,7 +113,7 @@ pub use match_engine::MatchEngine;
 pub use observer::ListObserver;
 pub use requests::ends::EndList;
 pub use requests::request::{
-    Completion, End, MessageId, Posted, Refused, RequestId, SendMode, Started, Status,
+    Completion, End, MessageId, Posted, Refused, RequestId, Send, SendMode, Started, Status,
 };
 pub use requests::table::{Ended, Requests};
 pub use store::cost_bytes;

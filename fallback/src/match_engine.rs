@@ -2,7 +2,7 @@
 //! the one over a device that matches ([`Delegated`](crate::Delegated)).
 
 use tagmatch_device::{Address, Buffer, DeviceError, PeerId, RawMemory, ReadMode, Registered};
-use tagmatch_soft::{Pattern, Tag};
+use tagmatch_soft::Pattern;
 
 use crate::counters::Counters;
 use crate::decisions::DecisionWatcher;
@@ -10,7 +10,7 @@ use crate::error::{Fault, PeerFault};
 use crate::flush::FlushEngine;
 use crate::observer::ListObserver;
 use crate::requests::ends::EndList;
-use crate::requests::request::{MessageId, Posted, RequestId, SendMode, Started, Status};
+use crate::requests::request::{MessageId, Posted, RequestId, Send, SendMode, Started, Status};
 use crate::requests::table::Requests;
 
 /// Matching and protocol on one device.
@@ -106,73 +106,48 @@ pub trait MatchEngine: FlushEngine {
     /// The short way of a message: eager, in credit, nothing before it, room on the way. `false`:
     /// nothing was done.
     #[inline(always)]
-    fn inject_at_once(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-    ) -> bool
+    fn inject_at_once(&mut self, message: Send<&[u8]>) -> bool
     where
         Self: Sized,
     {
-        let _ = (peer, tag, immediate, payload);
+        let _ = message;
         false
     }
 
     /// Sends what can't go by [`MatchEngine::inject_at_once`]: behind what waits for the peer, and
     /// at once if nothing does and there is room.
-    fn send_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: Buffer,
-        mode: SendMode,
-    ) -> Started
+    fn send_queued(&mut self, message: Send<Buffer>, mode: SendMode) -> Started
     where
         Self: Sized;
 
-    /// As [`MatchEngine::send_queued`], of a copy of `payload`: see [`MatchEngine::inject`].
+    /// As [`MatchEngine::send_queued`], of a copy of the payload: see [`MatchEngine::inject`].
     ///
     /// # Errors
     /// The same errors as [`MatchEngine::inject`].
-    fn inject_queued(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-        copies_max: u64,
-    ) -> Result<bool, Fault>
+    fn inject_queued(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault>
     where
         Self: Sized;
 
-    /// Sends the message in `buffer`. Messages to one peer are matched in the order of these calls.
+    /// Sends a message. Messages to one peer are matched in the order of these calls.
     /// `None`: the send is complete, and the buffer still where it was. Otherwise the buffer has
     /// gone into the request, or into the refusal.
     #[inline(always)]
-    fn send_from(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: &mut Buffer,
-        mode: SendMode,
-    ) -> Option<Posted>
+    fn send_from(&mut self, message: Send<&mut Buffer>, mode: SendMode) -> Option<Posted>
     where
         Self: Sized,
     {
         // A buffer of several slices looks empty.
         if mode == SendMode::Standard
-            && !buffer.is_empty()
-            && self.inject_at_once(peer, tag, immediate, buffer)
+            && !message.payload.is_empty()
+            && self.inject_at_once(message.of(&**message.payload))
         {
             return None;
         }
-        match self.send_queued(peer, tag, immediate, std::mem::take(buffer), mode) {
+        let buffer = std::mem::take(message.payload);
+        let taken = message.of(buffer);
+        match self.send_queued(taken, mode) {
             Started::Sent(sent) => {
-                *buffer = sent;
+                *message.payload = sent;
                 None
             }
             Started::Pending(request) => Some(Ok(request)),
@@ -181,43 +156,30 @@ pub trait MatchEngine: FlushEngine {
     }
 
     /// As [`MatchEngine::send_from`], with the buffer's ownership in the result.
-    fn send(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        mut buffer: Buffer,
-        mode: SendMode,
-    ) -> Started
+    fn send(&mut self, mut message: Send<Buffer>, mode: SendMode) -> Started
     where
         Self: Sized,
     {
-        let posted = self.send_from(peer, tag, immediate, &mut buffer, mode);
-        posted.map_or(Started::Sent(buffer), Started::from)
+        let Send { peer, tag, immediate, ref mut payload } = message;
+        let posted = self.send_from(Send { peer, tag, immediate, payload }, mode);
+        posted.map_or(Started::Sent(message.payload), Started::from)
     }
 
-    /// Sends a copy of `payload`, whose owner may use it again at once. `Ok(false)`: it was not
+    /// Sends a copy of the payload, whose owner may use it again at once. `Ok(false)`: it was not
     /// taken, since the copies that wait, of messages to whatever peer, would take more than
     /// `copies_max` bytes with it. One copy may always wait.
     ///
     /// # Errors
     /// The peer is down, or the device can't carry the message.
     #[inline(always)]
-    fn inject(
-        &mut self,
-        peer: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
-        copies_max: u64,
-    ) -> Result<bool, Fault>
+    fn inject(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault>
     where
         Self: Sized,
     {
-        if self.inject_at_once(peer, tag, immediate, payload) {
+        if self.inject_at_once(message) {
             return Ok(true);
         }
-        self.inject_queued(peer, tag, immediate, payload, copies_max)
+        self.inject_queued(message, copies_max)
     }
 
     /// Receives a message into `buffer`: the oldest waiting one that matches, else the first that

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_device::slab::Key;
+use tagmatch_device::slab::{Key, Slab};
 use tagmatch_device::{Buffer, OrBug, PeerId, RemoteSpan};
 use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
@@ -18,13 +18,13 @@ use crate::decisions::{Decision, Decisions};
 use crate::error::{Fault, PeerFault};
 use crate::observer::Observer;
 use crate::peers::departed::Departed;
-use crate::peers::peer::Peer;
-use crate::receiving::unexpected::{Body, Listed, Payload, Unexpected, UnexpectedMessage};
+use crate::peers::peer::{self, Peer};
+use crate::receiving::unexpected::{Arrival, Body, Listed, Payload, Unexpected, UnexpectedMessage};
 use crate::requests::request::{RequestId, Status};
 use crate::requests::table::Requests;
 use crate::slices;
 use crate::store::Stored;
-use crate::todo::Todo;
+use crate::todo::{Operation, Todo};
 use crate::wire::{AppCtx, Control, MessageKind, Opcode, TMH_BYTES, Tmh, WireError};
 
 /// A receive whose peer is going down, and its buffer.
@@ -35,11 +35,22 @@ pub(crate) struct CutShort {
     pub(crate) buffer: Buffer,
 }
 
-/// The state of the protocol, apart from operations and the NIC's side.
+/// A receive that has a rendezvous request, and what is needed to read its message.
+pub(crate) struct MatchedRendezvous {
+    pub(crate) request: RequestId,
+    pub(crate) status: Status,
+    pub(crate) span: RemoteSpan,
+    /// The sender's operation, which ends with the read.
+    pub(crate) operation: AppCtx,
+    pub(crate) buffer: Buffer,
+}
+
+/// The state of the protocol, apart from the NIC's side.
 #[derive(Clone, Debug)]
 pub(crate) struct ProtocolState {
     pub(crate) peers: Vec<Peer>,
     pub(crate) requests: Requests,
+    pub(crate) operations: Slab<Operation>,
     /// Posted receives, by the line of their request.
     pub(crate) posted: PostedList<u32>,
     pub(crate) unexpected: Unexpected,
@@ -64,6 +75,7 @@ impl ProtocolState {
         ProtocolState {
             peers: Vec::new(),
             requests: Requests::new(),
+            operations: Slab::default(),
             posted: PostedList::new(config.seed),
             unexpected: Unexpected::new(config.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
             pool: Pool::new(config.credit),
@@ -111,25 +123,14 @@ impl ProtocolState {
         self.fault(peer).is_some()
     }
 
-    /// Why a peer is down, if it is. Also for the number of a peer that was forgotten.
+    /// See [`peer::fault`].
     pub(crate) fn fault(&self, peer: PeerId) -> Option<PeerFault> {
-        let known = self.peers.get(peer.index())?;
-        match known.id {
-            id if id == peer => known.fault(),
-            id if id.generation() > peer.generation() => Some(PeerFault::Forgotten),
-            _ => None,
-        }
+        peer::fault(&self.peers, peer)
     }
 
-    /// Why an operation with a peer fails, if it does.
+    /// See [`peer::fault_of`].
     pub(crate) fn fault_of(&self, peer: PeerId) -> Option<Fault> {
-        match self.fault(peer) {
-            Some(fault) => Some(Fault::PeerDown { peer, fault }),
-            None if self.peers.get(peer.index()).is_none_or(|known| known.id != peer) => {
-                Some(Fault::NoSuchPeer { peer })
-            }
-            None => None,
-        }
+        peer::fault_of(&self.peers, peer)
     }
 
     /// The fault of operations with a peer that is down.
@@ -163,20 +164,16 @@ impl ProtocolState {
             Body::Remote { address, key } => {
                 self.freed(peer, Amount::RENDEZVOUS);
                 let span = RemoteSpan { address, key, length: status.length };
-                self.pull(request, status, span, operation.unwrap_or_default(), buffer);
+                let operation = operation.unwrap_or_default();
+                self.pull(MatchedRendezvous { request, status, span, operation, buffer });
             }
             Body::Lost => {}
         }
     }
 
     /// Puts a message that has just come into a receive's buffer.
-    pub(crate) fn deliver_here(
-        &mut self,
-        request: RequestId,
-        mut status: Status,
-        ack: AppCtx,
-        payload: Payload<'_>,
-    ) {
+    pub(crate) fn deliver_here(&mut self, request: RequestId, arrival: &Arrival<'_>) {
+        let Arrival { mut status, ack, payload } = *arrival;
         let peer = status.source;
         let cost = match payload {
             Payload::Here(_) => Amount::of_eager(status.length),
@@ -197,7 +194,8 @@ impl ProtocolState {
             }
             Payload::Remote(span) => {
                 self.freed(peer, cost);
-                self.pull(request, status, span, ack.operation(), buffer);
+                let operation = ack.operation();
+                self.pull(MatchedRendezvous { request, status, span, operation, buffer });
             }
         }
     }
@@ -231,14 +229,8 @@ impl ProtocolState {
     }
 
     /// Reads what fits of a matched message out of its sender's memory.
-    pub(crate) fn pull(
-        &mut self,
-        request: RequestId,
-        status: Status,
-        span: RemoteSpan,
-        operation: AppCtx,
-        buffer: Buffer,
-    ) {
+    pub(crate) fn pull(&mut self, matched: MatchedRendezvous) {
+        let MatchedRendezvous { request, status, span, operation, buffer } = matched;
         let length = span.length.min(buffer.total_len() as u64);
         if length == 0 {
             self.received(request, status, buffer);
@@ -448,13 +440,18 @@ mod tests {
     use tagmatch_soft::TagMask;
 
     use super::*;
-    use crate::credit::{CreditConfig, Grant};
+    use crate::credit::{CreditConfig, CreditGrant};
 
     const SENDER: PeerId = PeerId(1);
     const STATUS: Status =
         Status { source: SENDER, tag: Tag(7), length: 5, truncated: false, immediate: None };
     /// The place of the header, and a payload.
     const MESSAGE: [u8; TMH_BYTES + 5] = [3; TMH_BYTES + 5];
+
+    fn arrival<'a>(bytes: &'a Bytes<'_>) -> Arrival<'a> {
+        let ack = AppCtx::new(3, 0).with_ack();
+        Arrival { status: STATUS, ack, payload: Payload::Here(bytes) }
+    }
 
     /// The state of an engine that has granted a sender credit and taken in a message of it.
     fn state_with_sender() -> ProtocolState {
@@ -469,7 +466,7 @@ mod tests {
             departed_max: 1,
             seed: 0,
         });
-        let (grant, _) = Grant::open(&mut state.pool);
+        let (grant, _) = CreditGrant::open(&mut state.pool);
         state.peer_mut(SENDER).grant = grant;
         assert!(state.peer_mut(SENDER).grant.arrived(Amount::of_eager(STATUS.length)));
         state
@@ -494,8 +491,7 @@ mod tests {
     #[test]
     fn a_message_whose_receive_is_missing_ends_the_connection_to_its_sender() {
         sender_is_let_go(|state, gone| {
-            let ack = AppCtx::new(3, 0).with_ack();
-            state.deliver_here(gone, STATUS, ack, Payload::Here(&Bytes::from_slice(&MESSAGE)));
+            state.deliver_here(gone, &arrival(&Bytes::from_slice(&MESSAGE)));
         });
     }
 
@@ -503,8 +499,7 @@ mod tests {
     fn a_message_that_has_waited_for_a_missing_receive_ends_the_connection_to_its_sender() {
         sender_is_let_go(|state, gone| {
             let bytes = Bytes::from_slice(&MESSAGE);
-            let ack = AppCtx::new(3, 0).with_ack();
-            let message = state.unexpected.store(&STATUS, ack, Payload::Here(&bytes));
+            let message = state.unexpected.store(&arrival(&bytes));
             let message = state.unexpected.hold(message).unwrap();
             state.deliver_waiting(gone, message);
         });

@@ -5,7 +5,7 @@ mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{
-    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, SendMode, Started,
+    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, Send, SendMode, Started,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -16,7 +16,7 @@ fn exact(tag: u64) -> Pattern {
 }
 
 fn send(node: &mut Node, to: PeerId, tag: u64, length: usize) {
-    let _ = node.send(to, Tag(tag), None, Buffer::zeroed(length), SendMode::Standard);
+    let _ = node.send(Send::new(to, Tag(tag), Buffer::zeroed(length)), SendMode::Standard);
 }
 
 /// The credit that messages hold. The rest of the pool is free, or granted to peers that are up.
@@ -174,7 +174,7 @@ fn copies_that_have_left_make_room_for_others() {
     let mut accepted = 0;
     for round in 0..5 {
         let before = accepted;
-        while n[1].inject(to, Tag(accepted), None, &[7; 64], 10_000).unwrap() {
+        while n[1].inject(Send::new(to, Tag(accepted), &[7; 64]), 10_000).unwrap() {
             accepted += 1;
             assert!(accepted < before + 120, "no bound");
         }
@@ -193,13 +193,9 @@ fn a_send_waits_for_a_place_to_be_read_from_and_fails_where_there_is_none_at_all
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     net.borrow_mut().exposures_max = Some(1);
-    let send = |n: &mut Node, tag| match n.send(
-        to,
-        Tag(tag),
-        None,
-        Buffer::zeroed(9000),
-        SendMode::Standard,
-    ) {
+    let send = |n: &mut Node, tag| match n
+        .send(Send::new(to, Tag(tag), Buffer::zeroed(9000)), SendMode::Standard)
+    {
         Started::Pending(request) => request,
         over => panic!("over at once: {over:?}"),
     };
@@ -228,7 +224,7 @@ fn a_buffer_that_cant_be_registered_ends_its_send_with_the_call_and_the_limit() 
     settle(&mut n);
     net.borrow_mut().expose_fails = Some(12);
     let buffer = Buffer::zeroed(9000);
-    let started = n[0].send(to, Tag(1), None, buffer, SendMode::Standard);
+    let started = n[0].send(Send::new(to, Tag(1), buffer), SendMode::Standard);
     let Started::Pending(request) = started else { panic!("over at once: {started:?}") };
     settle(&mut n);
     let end = n[0].requests_mut().take(request).expect("the send waits");

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use tagmatch_device::matching::{MatchingDevice, TagPattern};
 use tagmatch_device::{Address, Buffer, Flush, PeerId, ToleratedBugs};
 use tagmatch_fallback::{
-    Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, SendMode, Started, Status,
-    Unsent, WhyUnsent,
+    Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, Send, SendMode, Started,
+    Status, Unsent, WhyUnsent,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -57,7 +57,10 @@ fn end(engine: &mut Engine, request: RequestId) -> (Result<Status, Fault>, Vec<u
 }
 
 fn send(engine: &mut Engine, tag: u64, payload: &[u8], mode: SendMode) -> Started {
-    engine.send(TO_B, Tag(tag), Some(7), Buffer::from(payload.to_vec()), mode)
+    engine.send(
+        Send { immediate: Some(7), ..Send::new(TO_B, Tag(tag), Buffer::from(payload.to_vec())) },
+        mode,
+    )
 }
 
 #[test]
@@ -69,8 +72,8 @@ fn messages_arrive_with_all_their_facts() {
             let sync = pending(send(&mut a, 3, b"hello", SendMode::Synchronous));
             assert!(!a.requests().is_over(sync), "complete before the device says so");
             let receive = pending(receive.unwrap_or_else(|| {
-                let seen = b.probe(&tag(3)).unwrap().unwrap();
-                assert_eq!((seen.length, seen.truncated), (5, false));
+                let status = b.probe(&tag(3)).unwrap().unwrap();
+                assert_eq!((status.length, status.truncated), (5, false));
                 b.receive(&tag(3), Buffer::zeroed(room))
             }));
             let (result, data) = end(&mut b, receive);
@@ -86,7 +89,7 @@ fn messages_arrive_with_all_their_facts() {
         }
     }
     assert!(matches!(send(&mut a, 4, b"x", SendMode::Standard), Started::Sent(_)));
-    a.inject(TO_B, Tag(4), None, b"y", 0).unwrap();
+    a.inject(Send::new(TO_B, Tag(4), b"y"), 0).unwrap();
     let counters = b.counters();
     assert_eq!((counters.by_device, counters.truncated), (6, 2));
     assert_eq!((counters.posted_now, counters.unexpected_now), (0, 2));
@@ -99,8 +102,8 @@ fn what_the_device_refuses_comes_back_with_a_reason() {
     let wide = Fault::NotCarried { why: TOO_WIDE };
     let nobody = Fault::NoSuchPeer { peer: PeerId(9) };
     assert_eq!(refused(send(&mut a, 1 << 32, b"abc", SendMode::Standard)), (wide, 3));
-    assert_eq!(a.inject(TO_B, Tag(1 << 40), None, &[], 0), Err(wide));
-    assert_eq!(a.inject(PeerId(9), Tag(1), None, &[], 0), Err(nobody));
+    assert_eq!(a.inject(Send::new(TO_B, Tag(1 << 40), &[]), 0), Err(wide));
+    assert_eq!(a.inject(Send::new(PeerId(9), Tag(1), &[]), 0), Err(nobody));
     assert_eq!(refused(a.receive(&tag(1 << 32), Buffer::zeroed(2))), (wide, 2));
     assert_eq!(
         refused(a.receive(&tag(1).from_source(SourceId(9)), Buffer::zeroed(2))),
@@ -119,7 +122,7 @@ fn a_message_that_no_request_gets_ends_the_connection_to_its_sender() {
     let (mut a, mut b) = engines();
     let anything = TagPattern { tag: 0, mask: 0, source: None };
     b.device_mut().receive(anything, Buffer::zeroed(4), 0).unwrap();
-    a.inject(TO_B, Tag(1), None, b"lost", 0).unwrap();
+    a.inject(Send::new(TO_B, Tag(1), b"lost"), 0).unwrap();
     let before = b.counters().bugs;
     let tolerated = ToleratedBugs::new();
     while b.progress() > 0 {}
@@ -132,15 +135,15 @@ fn a_message_that_no_request_gets_ends_the_connection_to_its_sender() {
 fn a_cancel_wins_or_comes_too_late() {
     let (mut a, mut b) = engines();
     let won = pending(b.receive(&tag(1), Buffer::zeroed(4)));
-    let lost = pending(b.receive(&tag(2), Buffer::zeroed(4)));
-    a.inject(TO_B, Tag(2), None, b"2", 0).unwrap();
+    let receive = pending(b.receive(&tag(2), Buffer::zeroed(4)));
+    a.inject(Send::new(TO_B, Tag(2), b"2"), 0).unwrap();
     b.cancel(won);
-    b.cancel(lost);
+    b.cancel(receive);
     assert_eq!(end(&mut b, won), (Err(Fault::Cancelled), vec![0; 4]));
-    assert_eq!(end(&mut b, lost).1, b"2\0\0\0");
+    assert_eq!(end(&mut b, receive).1, b"2\0\0\0");
     // Names of requests that are gone name nothing.
     b.cancel(won);
-    b.detach(lost);
+    b.detach(receive);
     let sync = pending(send(&mut a, 3, b"3", SendMode::Synchronous));
     a.cancel(sync);
     assert!(!a.progress_until(sync).1);
@@ -162,7 +165,7 @@ fn a_request_that_is_let_go_leaves_nothing_behind() {
     assert_eq!((a.requests().len(), b.requests().len()), (0, 0));
     assert_eq!(b.counters().posted_now, 0);
     let done = pending(b.receive(&tag(1), Buffer::zeroed(4)));
-    a.inject(TO_B, Tag(1), None, b"1", 0).unwrap();
+    a.inject(Send::new(TO_B, Tag(1), b"1"), 0).unwrap();
     b.progress();
     b.detach(done);
     assert_eq!(b.requests().len(), 0);
@@ -180,8 +183,8 @@ fn matched_messages_are_received_or_dropped_once() {
     let receive = pending(b.receive_message(first, Buffer::zeroed(3)));
     b.cancel(receive);
     assert_eq!(end(&mut b, receive).1, b"abc");
-    let gone = refused(b.receive_message(first, Buffer::zeroed(1)));
-    assert_eq!(gone, (Fault::NoSuchMessage, 1));
+    let refusal = refused(b.receive_message(first, Buffer::zeroed(1)));
+    assert_eq!(refusal, (Fault::NoSuchMessage, 1));
     assert!(!b.discard_message(first));
     assert!(a.progress_until(sends[0]).1 && !a.requests().is_over(sends[1]));
     assert!(b.discard_message(second) && !b.discard_message(second));
@@ -196,8 +199,8 @@ fn what_a_peers_end_ends_says_why() {
     let to_a = b.connect(&a.device().address()).unwrap();
     let named = pending(b.receive(&tag(1).from_source(SourceId(to_a.0)), Buffer::zeroed(5)));
     let any = pending(b.receive(&tag(1), Buffer::zeroed(6)));
-    let sync = pending(b.send(to_a, Tag(1), None, Buffer::zeroed(7), SendMode::Synchronous));
-    a.inject(TO_B, Tag(8), None, b"last", 0).unwrap();
+    let sync = pending(b.send(Send::new(to_a, Tag(1), Buffer::zeroed(7)), SendMode::Synchronous));
+    a.inject(Send::new(TO_B, Tag(8), b"last"), 0).unwrap();
     a.device().die();
     let down = Fault::PeerDown { peer: to_a, fault: PeerFault::Gone };
     // The device reports the peer's end last, and the engine not before it.
@@ -205,7 +208,7 @@ fn what_a_peers_end_ends_says_why() {
     assert_eq!(end(&mut b, named), (Err(down), vec![0; 5]));
     assert_eq!(end(&mut b, sync), (Err(down), vec![0; 7]));
     assert_eq!(b.peer_fault(to_a), Some(PeerFault::Gone));
-    assert_eq!(b.inject(to_a, Tag(1), None, &[], 0), Err(down));
+    assert_eq!(b.inject(Send::new(to_a, Tag(1), &[]), 0), Err(down));
     let from_a = |t| tag(t).from_source(SourceId(to_a.0));
     assert_eq!(refused(b.receive(&from_a(9), Buffer::zeroed(1))), (down, 1));
     let words = pending(b.receive(&from_a(8), Buffer::zeroed(4)));
@@ -222,7 +225,7 @@ fn a_peer_that_this_side_disconnects_is_down_at_once() {
     a.disconnect(TO_B);
     a.disconnect(PeerId(5));
     assert_eq!(a.peer_fault(TO_B), Some(PeerFault::Disconnected));
-    assert_eq!(a.inject(TO_B, Tag(1), None, &[], 0), Err(down));
+    assert_eq!(a.inject(Send::new(TO_B, Tag(1), &[]), 0), Err(down));
     assert_eq!(end(&mut a, named).0, Err(down));
     // A later reason changes nothing.
     b.device().die();
@@ -267,8 +270,8 @@ fn an_owner_that_watches_is_woken_once() {
     let (mut a, mut b) = engines();
     let receives = [1, 2].map(|t| pending(b.receive(&tag(t), Buffer::zeroed(1))));
     assert!(b.requests_mut().watch(receives[1]) && b.arm());
-    a.inject(TO_B, Tag(1), None, b"1", 0).unwrap();
-    a.inject(TO_B, Tag(2), None, b"2", 0).unwrap();
+    a.inject(Send::new(TO_B, Tag(1), b"1"), 0).unwrap();
+    a.inject(Send::new(TO_B, Tag(2), b"2"), 0).unwrap();
     assert!(b.has_work() && !b.arm());
     // Progress stops at the end of the first receive.
     assert_eq!(b.progress_until(receives[0]), (1, true));
@@ -318,7 +321,7 @@ proptest! {
         for (step, size) in steps.into_iter().zip(1..) {
             let begun = match step {
                 Step::Send { tag, mode } => {
-                    Some((true, a.send(TO_B, Tag(tag), None, Buffer::zeroed(size), mode)))
+                    Some((true, a.send(Send::new(TO_B, Tag(tag), Buffer::zeroed(size)), mode)))
                 }
                 Step::Receive { tag, any } => {
                     let mask = if any { TagMask::ANY } else { TagMask::EXACT };

@@ -6,7 +6,7 @@ mod script;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::wire::Control;
 use tagmatch_fallback::{
-    Engine, Fault, FlushEngine, MatchEngine, PeerFault, Posted, SendMode, Started,
+    Engine, Fault, FlushEngine, MatchEngine, PeerFault, Posted, Send, SendMode, Started,
 };
 use tagmatch_soft::{SourceId, Tag};
 
@@ -55,14 +55,14 @@ fn an_old_number_is_an_error_and_its_successor_is_not_touched() {
     assert!(new != old && is_forgotten(&engine, old) && engine.peer_fault(new).is_none());
     let down = Fault::PeerDown { peer: old, fault: PeerFault::Forgotten };
     let payload = || Buffer::from(vec![1; 8]);
-    assert!(!engine.inject_at_once(old, Tag(1), None, &[1; 8]));
+    assert!(!engine.inject_at_once(Send::new(old, Tag(1), &[1; 8])));
     for mode in [SendMode::Standard, SendMode::Synchronous] {
-        match engine.send(old, Tag(1), None, payload(), mode) {
+        match engine.send(Send::new(old, Tag(1), payload()), mode) {
             Started::Refused(refused) => assert_eq!(refused.fault, down),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(engine.inject(old, Tag(1), None, &[1; 8], u64::MAX), Err(down));
+    assert_eq!(engine.inject(Send::new(old, Tag(1), &[1; 8]), u64::MAX), Err(down));
     let of_old = any(1).from_source(SourceId(old.0));
     assert_eq!(refusal(engine.receive(&of_old, payload())), down);
     assert_eq!(engine.source_fault(&of_old), Some(down));
@@ -74,12 +74,12 @@ fn an_old_number_is_an_error_and_its_successor_is_not_touched() {
     let credit = Control::Credit { messages: 5, bytes: 5000 }.emit().to_vec();
     engine.device_mut().reports.push_back(Report::Message(new, credit));
     engine.progress();
-    assert!(!engine.inject_at_once(old, Tag(1), None, &[1; 8]), "with credit of the new one");
+    assert!(!engine.inject_at_once(Send::new(old, Tag(1), &[1; 8])), "with credit of the new one");
     engine.disconnect(old);
     assert!(!engine.has_lost_messages(old));
     assert_eq!((&engine.device().sent_to, &engine.device().disconnected), (&vec![], &vec![]));
     assert!(matches!(
-        engine.send(new, Tag(1), None, payload(), SendMode::Standard),
+        engine.send(Send::new(new, Tag(1), payload()), SendMode::Standard),
         Started::Sent(_)
     ));
     assert_eq!(engine.device().sent_to, [new]);
@@ -172,7 +172,8 @@ fn a_flush_that_is_under_way_ends_though_its_peers_are_forgotten() {
     // Their successors are none of the flush's business.
     let request = (0..3 * REMEMBERED).map(|_| arrive(&mut engine)).collect::<Vec<_>>();
     for peer in request {
-        let _ = engine.send(peer, Tag(1), None, Buffer::from(vec![1; 8]), SendMode::Synchronous);
+        let _ =
+            engine.send(Send::new(peer, Tag(1), Buffer::from(vec![1; 8])), SendMode::Synchronous);
     }
     assert!(engine.is_flushed(&mut flushing));
 }

@@ -5,7 +5,7 @@ mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{
-    FlushEngine, Flushing, MatchEngine, PeerFault, SendMode, Unsent, WhyUnsent,
+    FlushEngine, Flushing, MatchEngine, PeerFault, Send, SendMode, Unsent, WhyUnsent,
 };
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
@@ -14,7 +14,7 @@ use wire::{Node, config, kill, meet, nodes, settle};
 const LARGE: usize = 9000;
 
 fn inject(node: &mut Node, to: PeerId, length: usize) {
-    node.inject(to, Tag(1), None, &vec![0; length], u64::MAX).unwrap();
+    node.inject(Send::new(to, Tag(1), &vec![0; length]), u64::MAX).unwrap();
 }
 
 fn receive(node: &mut Node, length: usize) {
@@ -101,8 +101,8 @@ fn an_acknowledgement_that_is_to_come_is_not_waited_for() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 1, 0);
     settle(&mut n);
-    let _ = n[1].send(to, Tag(1), None, Buffer::default(), SendMode::Synchronous);
-    let _ = n[1].send(to, Tag(1), None, Buffer::zeroed(8), SendMode::Delivered);
+    let _ = n[1].send(Send::new(to, Tag(1), Buffer::default()), SendMode::Synchronous);
+    let _ = n[1].send(Send::new(to, Tag(1), Buffer::zeroed(8)), SendMode::Delivered);
     assert!(is_flushed(&mut n[1]));
 }
 
@@ -144,7 +144,7 @@ fn what_a_dead_peer_has_not_taken_is_told_once() {
         inject(&mut n[1], to, 8);
     }
     // Its acknowledgement would not have been waited for.
-    let _ = n[1].send(to, Tag(1), None, Buffer::default(), SendMode::Synchronous);
+    let _ = n[1].send(Send::new(to, Tag(1), Buffer::default()), SendMode::Synchronous);
     let mut flushing = n[1].begin_flush();
     assert!(!n[1].is_flushed(&mut flushing));
     kill(&net, 0);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::wire::{Fragment, WireError};
 use tagmatch_fallback::{
-    EngineConfig, Fault, MatchEngine, PeerFault, RequestId, SendMode, Started, Status,
+    EngineConfig, Fault, MatchEngine, PeerFault, RequestId, Send, SendMode, Started, Status,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -46,7 +46,10 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 fn send(node: &mut Node, to: PeerId, length: usize) -> RequestId {
-    match node.send(to, TAG, Some(9), bytes(length).into(), SendMode::Standard) {
+    match node.send(
+        Send { immediate: Some(9), ..Send::new(to, TAG, bytes(length).into()) },
+        SendMode::Standard,
+    ) {
         Started::Pending(request) => request,
         other => panic!("{other:?}"),
     }
@@ -123,7 +126,7 @@ fn a_message_arrives_whole_whatever_its_receive() {
 fn half_of_a_message_is_not_there_for_probes_and_other_receives() {
     let (net, mut n, to, back) = three();
     send(&mut n[0], to, LENGTH);
-    let held = hold_back(&net, 2);
+    let blocker = hold_back(&net, 2);
     settle(&mut n);
     assert!(n[1].probe(&any()).unwrap().is_none() && n[1].matched_probe(&any()).unwrap().is_none());
     assert_eq!(n[1].counters().unexpected_now, 0);
@@ -133,11 +136,14 @@ fn half_of_a_message_is_not_there_for_probes_and_other_receives() {
     assert!(end(&mut n[1], first).is_none());
     // A message of another sender takes the older receive meanwhile.
     let other = meet(&mut n, 2, 1);
-    let sent = n[2].send(other, TAG, Some(9), bytes(100).into(), SendMode::Standard);
+    let sent = n[2].send(
+        Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
+        SendMode::Standard,
+    );
     assert!(matches!(sent, Started::Sent(_)));
     settle(&mut n);
     received(&mut n[1], first);
-    let_go(&net, held);
+    let_go(&net, blocker);
     settle(&mut n);
     received(&mut n[1], second);
     is_clean(&n[1]);
@@ -148,16 +154,19 @@ fn a_receive_that_names_no_sender_takes_another_message_though_half_of_one_is_th
     let (net, mut n, to, _) = three();
     let receive = n[1].receive(&any(), room(LENGTH)).unwrap();
     send(&mut n[0], to, LENGTH);
-    let held = hold_back(&net, 2);
+    let blocker = hold_back(&net, 2);
     settle(&mut n);
     let other = meet(&mut n, 2, 1);
     assert!(matches!(
-        n[2].send(other, TAG, Some(9), bytes(100).into(), SendMode::Standard),
+        n[2].send(
+            Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
+            SendMode::Standard
+        ),
         Started::Sent(_)
     ));
     settle(&mut n);
     received(&mut n[1], receive);
-    let_go(&net, held);
+    let_go(&net, blocker);
     settle(&mut n);
     let (message, status) = n[1].matched_probe(&any()).unwrap().unwrap();
     assert_eq!(status.length, LENGTH as u64);
@@ -172,7 +181,7 @@ fn a_receive_that_half_of_a_message_fills_is_cancelled_too_late() {
         let (net, mut n, to, back) = three();
         let receive = n[1].receive(&named(back), room(LENGTH)).unwrap();
         send(&mut n[0], to, LENGTH);
-        let held = hold_back(&net, 2);
+        let blocker = hold_back(&net, 2);
         settle(&mut n);
         if is_dropped {
             n[1].detach(receive);
@@ -180,7 +189,7 @@ fn a_receive_that_half_of_a_message_fills_is_cancelled_too_late() {
             n[1].cancel(receive);
         }
         assert!(n[1].requests().exists(receive) && !n[1].requests().is_over(receive));
-        let_go(&net, held);
+        let_go(&net, blocker);
         settle(&mut n);
         if is_dropped {
             assert!(!n[1].requests().exists(receive));
@@ -200,7 +209,7 @@ fn several_slices_are_sent_and_received_in_fragments() {
         let receive = n[1].receive(&pattern, slices).unwrap();
         let parts = bytes(LENGTH);
         let message = Buffer::from_slices([parts[..7].to_vec(), parts[7..].to_vec()]);
-        n[0].send(to, TAG, Some(9), message, SendMode::Standard);
+        n[0].send(Send { immediate: Some(9), ..Send::new(to, TAG, message) }, SendMode::Standard);
         settle(&mut n);
         assert!(n[1].requests().is_over(receive));
         let done = n[1].requests_mut().take(receive).unwrap();
@@ -229,7 +238,10 @@ fn a_sender_that_dies_in_the_middle_has_sent_nothing() {
             assert!(n[1].probe(&any()).unwrap().is_none());
             let receive = receive.unwrap_or_else(|| n[1].receive(&any(), room(100)).unwrap());
             let other = meet(&mut n, 2, 1);
-            let _ = n[2].send(other, TAG, Some(9), bytes(100).into(), SendMode::Standard);
+            let _ = n[2].send(
+                Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
+                SendMode::Standard,
+            );
             settle(&mut n);
             received(&mut n[1], receive);
         }
@@ -331,7 +343,10 @@ fn each_broken_rule_ends_the_connection_and_no_other() {
                 }
             };
             let other = meet(&mut n, 2, 1);
-            let _ = n[2].send(other, TAG, Some(9), bytes(100).into(), SendMode::Standard);
+            let _ = n[2].send(
+                Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
+                SendMode::Standard,
+            );
             settle(&mut n);
             received(&mut n[1], receive);
             is_clean(&n[1]);

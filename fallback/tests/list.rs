@@ -104,9 +104,10 @@ fn the_peers_of_a_match_are_known_until_its_data_is_there() {
         let landed = TagEvent::Landed { entry, length: 7, immediate: None, buffer };
         report(&mut engine, Report::List(landed));
         let result = engine.requests_mut().take(receive).unwrap().result;
-        match is_named {
-            true => assert_eq!(result, Err(Fault::WrongSender { named, sender: peer })),
-            false => assert_eq!(result.map(|status| status.source), Ok(peer)),
+        if is_named {
+            assert_eq!(result, Err(Fault::WrongSender { named, sender: peer }));
+        } else {
+            assert_eq!(result.map(|status| status.source), Ok(peer));
         }
         assert!(is_forgotten_at_last(&mut engine, peer));
         assert_eq!(is_forgotten(&engine, named), is_named);

@@ -5,7 +5,8 @@ mod wire;
 use tagmatch_device::{Device, PeerId, RemoteSpan};
 use tagmatch_fallback::wire::{AppCtx, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
-    Completion, Engine, EngineConfig, Fault, MatchEngine, PeerFault, RequestId, SendMode, Started,
+    Completion, Engine, EngineConfig, Fault, MatchEngine, PeerFault, RequestId, Send, SendMode,
+    Started,
 };
 use tagmatch_model::{Chance, Delay, Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};
@@ -31,7 +32,7 @@ fn post<D: Device>(node: &mut Engine<D>, pattern: Pattern, room: usize) -> Reque
 }
 
 fn send<D: Device>(node: &mut Engine<D>, to: PeerId, tag: u64, bytes: Vec<u8>, mode: SendMode) {
-    match node.send(to, Tag(tag), Some(9), bytes.into(), mode) {
+    match node.send(Send { immediate: Some(9), ..Send::new(to, Tag(tag), bytes.into()) }, mode) {
         Started::Pending(request) => node.detach(request),
         Started::Sent(_) => {}
         Started::Refused(refused) => panic!("{refused:?}"),
@@ -216,15 +217,15 @@ fn a_companion_adds_no_bytes_to_those_that_the_nic_has_written() {
         let request = post(&mut n[1], exact(1), 200);
         settle(&mut n);
         net.borrow_mut().exposed.insert((0, 77), bytes(10));
-        let told = |length| {
+        let with_length = |length| {
             let span = RemoteSpan { address: 0, key: 77, length };
             Rendezvous::new(AppCtx::new(1, 0), Tag(1), span, Some(7))
         };
-        forge(&net, 0, 1, &told(10).emit());
+        forge(&net, 0, 1, &with_length(10).emit());
         if is_written_first {
             settle(&mut n);
         }
-        told(5 << 30).companions().for_each(|companion| forge(&net, 0, 1, &companion));
+        with_length(5 << 30).companions().for_each(|companion| forge(&net, 0, 1, &companion));
         settle(&mut n);
         let Completion { result, buffer } = n[1].requests_mut().take(request).expect("not over");
         let status = result.unwrap();

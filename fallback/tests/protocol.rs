@@ -7,8 +7,8 @@ mod wire;
 use tagmatch_device::{Buffer, DownReason, PeerId, RemoteSpan};
 use tagmatch_fallback::wire::{AppCtx, Control, MessageKind, Opcode, Rendezvous, Tmh, WireError};
 use tagmatch_fallback::{
-    Completion, EngineConfig, Fault, MatchEngine, PeerFault, Refused, RequestId, SendMode, Started,
-    Status,
+    Completion, EngineConfig, Fault, MatchEngine, PeerFault, Refused, RequestId, Send, SendMode,
+    Started, Status,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -77,13 +77,19 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                     let at = if oneself { 0 } else { 1 };
                     settle(&mut n);
                     let early = expected.then(|| n[at].receive(&exact(5), Buffer::zeroed(size)));
-                    let send = n[0].send(to, Tag(5), Some(size as u32), payload(size), mode);
+                    let send = n[0].send(
+                        Send {
+                            immediate: Some(size as u32),
+                            ..Send::new(to, Tag(5), payload(size))
+                        },
+                        mode,
+                    );
                     settle(&mut n);
                     let receive = match early {
                         Some(receive) => receive,
                         None => {
-                            let seen = n[at].probe(&anything()).unwrap().unwrap();
-                            assert_eq!((seen.length, seen.tag), (size as u64, Tag(5)));
+                            let status = n[at].probe(&anything()).unwrap().unwrap();
+                            assert_eq!((status.length, status.tag), (size as u64, Tag(5)));
                             if let (Started::Pending(send), SendMode::Synchronous) = (&send, mode) {
                                 assert!(
                                     !n[0].requests().is_over(*send),
@@ -121,7 +127,7 @@ fn a_small_buffer_truncates_and_the_sender_completes() {
                 let to = meet(&mut n, 0, 1);
                 settle(&mut n);
                 let early = expected.then(|| n[1].receive(&exact(1), Buffer::zeroed(room)));
-                let send = n[0].send(to, Tag(1), None, payload(size), mode);
+                let send = n[0].send(Send::new(to, Tag(1), payload(size)), mode);
                 settle(&mut n);
                 let receive =
                     early.unwrap_or_else(|| n[1].receive(&exact(1), Buffer::zeroed(room)));
@@ -143,7 +149,7 @@ fn a_long_buffer_keeps_its_tail() {
     settle(&mut n);
     for size in [3, 3000] {
         let receive = n[1].receive(&exact(1), vec![0xee; 5000].into());
-        n[0].send(to, Tag(1), None, payload(size), SendMode::Standard);
+        n[0].send(Send::new(to, Tag(1), payload(size)), SendMode::Standard);
         settle(&mut n);
         let (status, bytes) = ok(&mut n[1], receive);
         assert_eq!((status.length, status.truncated), (size as u64, false));
@@ -157,8 +163,11 @@ fn a_matched_message_is_found_by_nobody_else() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    let first = n[0].send(to, Tag(1), None, payload(10), SendMode::Synchronous);
-    n[0].send(to, Tag(1), Some(9), payload(20), SendMode::Standard);
+    let first = n[0].send(Send::new(to, Tag(1), payload(10)), SendMode::Synchronous);
+    n[0].send(
+        Send { immediate: Some(9), ..Send::new(to, Tag(1), payload(20)) },
+        SendMode::Standard,
+    );
     settle(&mut n);
     let (message, status) = n[1].matched_probe(&exact(1)).unwrap().unwrap();
     assert_eq!(status.length, 10);
@@ -186,7 +195,7 @@ fn a_discarded_message_releases_its_sender_and_its_memory() {
     for (mode, size) in
         [(SendMode::Synchronous, 5), (SendMode::Delivered, 5), (SendMode::Standard, 5000)]
     {
-        let send = n[0].send(to, Tag(1), None, payload(size), mode);
+        let send = n[0].send(Send::new(to, Tag(1), payload(size)), mode);
         settle(&mut n);
         let (message, _) = n[1].matched_probe(&exact(1)).unwrap().unwrap();
         assert!(n[1].discard_message(message));
@@ -208,8 +217,8 @@ fn cancel_reports_its_outcome() {
     n[1].cancel(cancelled);
     let Completion { result, buffer } = n[1].requests_mut().take(cancelled).unwrap();
     assert_eq!((result, buffer.into_vec()), (Err(Fault::Cancelled), vec![7; 9]));
-    n[0].send(to, Tag(2), None, payload(9), SendMode::Standard);
-    n[0].send(to, Tag(1), None, payload(9), SendMode::Standard);
+    n[0].send(Send::new(to, Tag(2), payload(9)), SendMode::Standard);
+    n[0].send(Send::new(to, Tag(1), payload(9)), SendMode::Standard);
     settle(&mut n);
     n[1].cancel(late);
     assert_eq!(n[1].requests_mut().take(late).unwrap().result.unwrap().tag, Tag(2));
@@ -225,7 +234,7 @@ fn detached_requests_end_by_themselves() {
     settle(&mut n);
     let posted = pending(n[1].receive(&exact(1), Buffer::zeroed(9)));
     n[1].detach(posted);
-    let send = pending(n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard));
+    let send = pending(n[0].send(Send::new(to, Tag(1), payload(5000)), SendMode::Standard));
     n[0].detach(send);
     settle(&mut n);
     let reading = n[1].receive(&exact(1), Buffer::zeroed(5000));
@@ -242,12 +251,12 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
     let me = PeerId::ONESELF;
     let mut sent = 0;
     while n[0].counters().room_stalls == 0 {
-        n[0].inject(to, Tag(sent), None, &[1; 8], u64::MAX).unwrap();
+        n[0].inject(Send::new(to, Tag(sent), &[1; 8]), u64::MAX).unwrap();
         sent += 1;
     }
     // Something to receive is always there, so that a poll never finds nothing; and never so much
     // that messages to oneself wait for room.
-    n[0].inject(me, Tag(1 << 40), None, &[2; 8], u64::MAX).unwrap();
+    n[0].inject(Send::new(me, Tag(1 << 40), &[2; 8]), u64::MAX).unwrap();
     let mut received = 0;
     for round in 0..1000 {
         while n[1].progress() > 0 {}
@@ -256,7 +265,7 @@ fn what_waits_for_room_goes_out_while_requests_end_one_after_the_other() {
             received += 1;
         }
         let receive = pending(n[0].receive(&exact(1 << 40), Buffer::zeroed(8)));
-        n[0].inject(me, Tag(1 << 40), None, &[2; 8], u64::MAX).unwrap();
+        n[0].inject(Send::new(me, Tag(1 << 40), &[2; 8]), u64::MAX).unwrap();
         while !n[0].progress_until(receive).1 {}
         assert!(n[0].progress_until(receive).1, "over and not said to be, in round {round}");
         n[0].requests_mut().take(receive).unwrap().result.unwrap();
@@ -275,10 +284,10 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
     let sends: Vec<_> = (0..total)
         .map(|i| {
             n[0].send(
-                to,
-                Tag(i % 3),
-                Some(i as u32),
-                payload((i % 1500) as usize),
+                Send {
+                    immediate: Some(i as u32),
+                    ..Send::new(to, Tag(i % 3), payload((i % 1500) as usize))
+                },
                 SendMode::Standard,
             )
         })
@@ -314,7 +323,15 @@ fn more_sends_than_operations_wait_their_turn() {
     let peers = [meet(&mut n, 0, 1), meet(&mut n, 0, 2)];
     settle(&mut n);
     let sends: Vec<_> = (0..40usize)
-        .map(|i| n[0].send(peers[i % 2], Tag(1), Some(i as u32), payload(5000), MODES[i % 3]))
+        .map(|i| {
+            n[0].send(
+                Send {
+                    immediate: Some(i as u32),
+                    ..Send::new(peers[i % 2], Tag(1), payload(5000))
+                },
+                MODES[i % 3],
+            )
+        })
         .collect();
     settle(&mut n);
     for i in 0..40usize {
@@ -338,7 +355,10 @@ fn both_sides_flooding_each_other_come_through() {
     let mut receives = Vec::new();
     for i in 0..500u64 {
         for (a, peer) in [(0, to), (1, from)] {
-            n[a].send(peer, Tag(i), None, payload((i * 13 % 3000) as usize), SendMode::Delivered);
+            n[a].send(
+                Send::new(peer, Tag(i), payload((i * 13 % 3000) as usize)),
+                SendMode::Delivered,
+            );
             receives.push((a, n[a].receive(&exact(i), Buffer::zeroed(3000))));
         }
     }
@@ -358,7 +378,7 @@ fn a_receiver_that_keeps_up_never_stalls_its_sender() {
     settle(&mut n);
     for round in 0..20_000u64 {
         let receive = n[1].receive(&exact(round), Buffer::zeroed(600));
-        let send = n[0].send(to, Tag(round), None, payload(600), SendMode::Standard);
+        let send = n[0].send(Send::new(to, Tag(round), payload(600)), SendMode::Standard);
         assert!(matches!(send, Started::Sent(_)), "round {round} had to wait");
         settle(&mut n);
         ok(&mut n[1], receive);
@@ -372,7 +392,7 @@ fn a_held_message_survives_a_buffer_that_cannot_take_it() {
     let (_, mut n) = nodes(2, &config());
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
-    n[0].send(to, Tag(1), None, payload(9), SendMode::Standard);
+    n[0].send(Send::new(to, Tag(1), payload(9)), SendMode::Standard);
     settle(&mut n);
     let (message, _) = n[1].matched_probe(&exact(1)).unwrap().unwrap();
     let shared: std::sync::Arc<[u8]> = payload(9).into_vec().into();
@@ -389,7 +409,7 @@ fn a_failed_read_is_an_error_on_both_sides() {
     settle(&mut n);
     net.borrow_mut().reads_fail = Some(14);
     let receive = n[1].receive(&exact(1), Buffer::zeroed(5000));
-    let send = n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
+    let send = n[0].send(Send::new(to, Tag(1), payload(5000)), SendMode::Standard);
     settle(&mut n);
     let from = PeerId(1);
     assert_eq!(fault(&mut n[1], receive), Fault::ReadFailed { peer: from, errno: 14 });
@@ -397,7 +417,7 @@ fn a_failed_read_is_an_error_on_both_sides() {
     assert_eq!(result, Err(Fault::NotRead { peer: to, errno: 14 }));
     assert_eq!(buffer.into_vec(), payload(5000).into_vec());
     // No other peer is affected.
-    n[0].send(to, Tag(1), None, payload(5000), SendMode::Standard);
+    n[0].send(Send::new(to, Tag(1), payload(5000)), SendMode::Standard);
     let receive = n[1].receive(&exact(1), Buffer::zeroed(5000));
     settle(&mut n);
     ok(&mut n[1], receive);
@@ -412,23 +432,23 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     settle(&mut n);
     // From the peer that will die: a complete eager message, two rendezvous requests, one held by a
     // probe.
-    n[1].send(zero_at_1, Tag(10), None, payload(9), SendMode::Standard);
-    n[1].send(zero_at_1, Tag(11), None, payload(9000), SendMode::Standard);
-    n[1].send(zero_at_1, Tag(12), None, payload(9000), SendMode::Standard);
-    n[1].send(zero_at_1, Tag(13), None, payload(9000), SendMode::Standard);
+    n[1].send(Send::new(zero_at_1, Tag(10), payload(9)), SendMode::Standard);
+    n[1].send(Send::new(zero_at_1, Tag(11), payload(9000)), SendMode::Standard);
+    n[1].send(Send::new(zero_at_1, Tag(12), payload(9000)), SendMode::Standard);
+    n[1].send(Send::new(zero_at_1, Tag(13), payload(9000)), SendMode::Standard);
     settle(&mut n);
-    let (held, _) = n[0].matched_probe(&exact(12)).unwrap().unwrap();
+    let (message, _) = n[0].matched_probe(&exact(12)).unwrap().unwrap();
     net.borrow_mut().reads_hang = true;
     let reading = n[0].receive(&exact(13), Buffer::zeroed(9000));
     // These depend on the peer that will die: sends, a receive that names it.
-    let rendezvous = n[0].send(dead, Tag(1), None, payload(9000), SendMode::Standard);
-    let sync = n[0].send(dead, Tag(1), None, payload(9), SendMode::Synchronous);
-    let delivered = n[0].send(dead, Tag(1), None, payload(9), SendMode::Delivered);
+    let rendezvous = n[0].send(Send::new(dead, Tag(1), payload(9000)), SendMode::Standard);
+    let sync = n[0].send(Send::new(dead, Tag(1), payload(9)), SendMode::Synchronous);
+    let delivered = n[0].send(Send::new(dead, Tag(1), payload(9)), SendMode::Delivered);
     let named = n[0].receive(&pattern_of(1, dead), Buffer::zeroed(9));
     // These don't depend on it.
     let any = n[0].receive(&exact(2), Buffer::zeroed(9));
     let other = n[0].receive(&pattern_of(1, alive), Buffer::zeroed(9));
-    let send = n[0].send(alive, Tag(3), None, payload(9000), SendMode::Standard);
+    let send = n[0].send(Send::new(alive, Tag(3), payload(9000)), SendMode::Standard);
     settle(&mut n[..1]);
     net.borrow_mut().death = Some(DownReason::Unreachable { errno: 110 });
     kill(&net, 1);
@@ -441,19 +461,19 @@ fn a_death_ends_what_depends_on_it_and_nothing_else() {
     }
     assert_eq!(n[0].probe(&exact(11)).unwrap(), None);
     assert_eq!(n[0].counters().lost_rendezvous, 2);
-    let receive = n[0].receive_message(held, Buffer::zeroed(9));
+    let receive = n[0].receive_message(message, Buffer::zeroed(9));
     assert_eq!(fault(&mut n[0], receive), expected);
     let complete = n[0].receive(&exact(10), Buffer::zeroed(9));
     assert_eq!(ok(&mut n[0], complete).1, payload(9).into_vec());
     // New operations with it fail at once, and only those.
-    let send_to_dead = n[0].send(dead, Tag(1), None, payload(1), SendMode::Standard);
+    let send_to_dead = n[0].send(Send::new(dead, Tag(1), payload(1)), SendMode::Standard);
     assert_eq!(fault(&mut n[0], send_to_dead), expected);
     let from_dead = n[0].receive(&pattern_of(1, dead), Buffer::zeroed(1));
     assert_eq!(fault(&mut n[0], from_dead), expected);
     let zero_at_2 = meet(&mut n, 2, 0);
     settle(&mut n);
-    n[2].send(zero_at_2, Tag(2), None, payload(9), SendMode::Standard);
-    n[2].send(zero_at_2, Tag(1), None, payload(9), SendMode::Standard);
+    n[2].send(Send::new(zero_at_2, Tag(2), payload(9)), SendMode::Standard);
+    n[2].send(Send::new(zero_at_2, Tag(1), payload(9)), SendMode::Standard);
     let at_2 = n[2].receive(&exact(3), Buffer::zeroed(9000));
     settle(&mut n);
     ok(&mut n[0], any);
@@ -483,7 +503,7 @@ fn whoever_breaks_the_protocol_is_broken_with() {
         let good = meet(&mut n, 0, 2);
         settle(&mut n);
         let named = n[0].receive(&pattern_of(1, bad), Buffer::zeroed(1));
-        let send = n[0].send(good, Tag(3), None, payload(9000), SendMode::Standard);
+        let send = n[0].send(Send::new(good, Tag(3), payload(9000)), SendMode::Standard);
         forge(&net, 1, 0, bytes);
         settle(&mut n);
         assert_eq!(n[0].peer_fault(bad), Some(PeerFault::Protocol(error)));
@@ -502,7 +522,7 @@ fn a_fin_of_another_peer_ends_nothing() {
     let to = meet(&mut n, 0, 1);
     let _ = meet(&mut n, 0, 2);
     settle(&mut n);
-    let send = pending(n[0].send(to, Tag(1), None, payload(9000), SendMode::Standard));
+    let send = pending(n[0].send(Send::new(to, Tag(1), payload(9000)), SendMode::Standard));
     settle(&mut n);
     let fin = Tmh { opcode: Opcode::Fin, app_ctx: AppCtx::new(0, 0), tag: Tag(0) }.emit();
     forge(&net, 2, 0, &fin);
@@ -520,7 +540,7 @@ fn a_fin_of_an_operation_that_has_ended_ends_no_other() {
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     let send = |n: &mut Vec<Node>| {
-        let send = n[0].send(to, Tag(1), None, payload(9000), SendMode::Standard);
+        let send = n[0].send(Send::new(to, Tag(1), payload(9000)), SendMode::Standard);
         settle(n);
         pending(send)
     };
@@ -566,7 +586,7 @@ fn shared_bytes_are_sent_and_never_received_into() {
     let shared: std::sync::Arc<[u8]> = payload(3000).into_vec().into();
     let receive = n[1].receive(&exact(1), Buffer::from(shared.clone()));
     assert_eq!(fault(&mut n[1], receive), Fault::ReadOnlyBuffer);
-    n[0].send(to, Tag(1), None, Buffer::from(shared.clone()), SendMode::Standard);
+    n[0].send(Send::new(to, Tag(1), Buffer::from(shared.clone())), SendMode::Standard);
     let receive = n[1].receive(&exact(1), Buffer::zeroed(3000));
     settle(&mut n);
     assert_eq!(ok(&mut n[1], receive).1, shared[..]);

@@ -3,7 +3,7 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::{End, EndList, MatchEngine, SendMode, Started, Status};
+use tagmatch_fallback::{End, EndList, MatchEngine, Send, SendMode, Started, Status};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use wire::{Node, config, meet, nodes, settle};
@@ -37,7 +37,7 @@ fn receive(node: &mut Node, tag: u64) {
 }
 
 fn send(node: &mut Node, to: PeerId, tag: u64, mode: SendMode) {
-    if let Started::Pending(request) = node.send(to, Tag(tag), None, Buffer::zeroed(8), mode) {
+    if let Started::Pending(request) = node.send(Send::new(to, Tag(tag), Buffer::zeroed(8)), mode) {
         node.requests_mut().queue(request, 100 + tag);
     }
 }

@@ -9,7 +9,9 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use tagmatch_device::{Buffer, Device, PeerId};
-use tagmatch_fallback::{Completion, Fault, MatchEngine, MessageId, RequestId, SendMode, Started};
+use tagmatch_fallback::{
+    Completion, Fault, MatchEngine, MessageId, RequestId, Send, SendMode, Started, Status,
+};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -77,6 +79,14 @@ fn payload(from: usize, number: u32, length: usize) -> Buffer {
     (0..length).map(|i| (i as u32 * 31 + number * 7 + from as u32) as u8).collect::<Vec<_>>().into()
 }
 
+fn check_bytes(message: &[u8], status: &Status, buffer: &[u8]) {
+    assert_eq!(status.length, message.len() as u64);
+    let fits = message.len().min(buffer.len());
+    assert_eq!(buffer[..fits], message[..fits]);
+    assert!(buffer[fits..].iter().all(|&b| b == 0xee), "wrote past the message");
+    assert_eq!(status.truncated, message.len() > buffer.len());
+}
+
 #[derive(Default)]
 struct World {
     /// (from, to, tag) -> messages not yet received, as (number, length).
@@ -116,23 +126,7 @@ impl World {
         let from = self.met[at][&status.source];
         let number = status.immediate.expect("immediate data is lost");
         let length = self.take(from, at, status.tag.0, number);
-        self.check_bytes(from, number, length, status.length, &completion.buffer, status.truncated);
-    }
-
-    fn check_bytes(
-        &self,
-        from: usize,
-        number: u32,
-        sent: usize,
-        told: u64,
-        buffer: &[u8],
-        cut: bool,
-    ) {
-        assert_eq!(told, sent as u64);
-        let fits = sent.min(buffer.len());
-        assert_eq!(buffer[..fits], payload(from, number, sent)[..fits]);
-        assert!(buffer[fits..].iter().all(|&b| b == 0xee), "wrote past the message");
-        assert_eq!(cut, sent > buffer.len());
+        check_bytes(&payload(from, number, length), &status, &completion.buffer);
     }
 
     fn sweep<D: Device>(&mut self, n: &mut [Node<D>]) {
@@ -188,7 +182,10 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 let mode = [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered]
                     [usize::from(mode)];
                 let bytes = payload(from, number, length);
-                match n[from].send(peers[from][to], Tag(tag), Some(number), bytes, mode) {
+                match n[from].send(
+                    Send { immediate: Some(number), ..Send::new(peers[from][to], Tag(tag), bytes) },
+                    mode,
+                ) {
                     Started::Sent(_) => {}
                     Started::Pending(send) => world.sends[from].push(send),
                     Started::Refused(refused) => panic!("a send failed: {refused:?}"),
@@ -213,9 +210,9 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 }
             }
             Step::Probe { at, tag } => {
-                let seen = n[at].probe(&pattern(tag)).unwrap();
+                let status_of_probe = n[at].probe(&pattern(tag)).unwrap();
                 let taken = n[at].matched_probe(&pattern(tag)).unwrap();
-                assert_eq!(seen, taken.map(|(_, status)| status));
+                assert_eq!(status_of_probe, taken.map(|(_, status)| status));
                 if let Some((message, status)) = taken {
                     let from = world.met[at][&status.source];
                     let number = status.immediate.unwrap();
@@ -234,14 +231,7 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                             settle(&mut n);
                             let done = n[at].requests_mut().take(request).unwrap();
                             let status = done.result.unwrap();
-                            world.check_bytes(
-                                from,
-                                number,
-                                length,
-                                status.length,
-                                &done.buffer,
-                                status.truncated,
-                            );
+                            check_bytes(&payload(from, number, length), &status, &done.buffer);
                         }
                     }
                 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use tagmatch_device::matching::MatchingDevice;
 use tagmatch_device::{Buffer, Device, PeerId};
 use tagmatch_fallback::{
-    Completion, Delegated, Engine, Fault, MatchEngine, RequestId, SendMode, Started, Status,
+    Completion, Delegated, Engine, Fault, MatchEngine, RequestId, Send, SendMode, Started, Status,
 };
 use tagmatch_model::{Model, ModelConfig};
 use tagmatch_soft::{Pattern, Tag, TagMask};
@@ -44,7 +44,7 @@ fn room(length: usize) -> Buffer {
 }
 
 fn send<D: Device>(node: &mut Engine<D>, to: PeerId, length: usize, mode: SendMode) -> RequestId {
-    match node.send(to, Tag(5), Some(9), message(length), mode) {
+    match node.send(Send { immediate: Some(9), ..Send::new(to, Tag(5), message(length)) }, mode) {
         Started::Pending(request) => request,
         other => panic!("{other:?}"),
     }
@@ -66,7 +66,7 @@ fn eager_messages_need_no_memory_of_the_device() {
     settle(&mut n);
     assert_eq!(end(&mut n[0], waits).buffer.into_vec(), bytes(100));
     assert_eq!(end(&mut n[1], early).buffer.into_vec()[..100], bytes(100));
-    let at_once = n[0].send(to, Tag(5), None, message(1024), SendMode::Standard);
+    let at_once = n[0].send(Send::new(to, Tag(5), message(1024)), SendMode::Standard);
     assert!(matches!(at_once, Started::Sent(_)), "{at_once:?}");
     settle(&mut n);
     let late = n[1].receive(&exact(5), room(1025)).unwrap();
@@ -198,7 +198,8 @@ fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
     for length in [0, 10, 8192, 8193, 100_000] {
         for capacity in [length, length + 7, length / 2] {
             let receive = b.receive(&exact(5), room(capacity)).unwrap();
-            let send = |a: &mut Delegated<_>, mode| a.send(to, Tag(5), None, message(length), mode);
+            let send =
+                |a: &mut Delegated<_>, mode| a.send(Send::new(to, Tag(5), message(length)), mode);
             if let Started::Sent(buffer) = send(&mut a, SendMode::Standard) {
                 assert_eq!((buffer.len(), buffer.total_len()), (0, length));
                 assert_eq!(buffer.into_vec(), bytes(length));
@@ -214,8 +215,8 @@ fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
             assert!(got[fits..].iter().all(|&byte| byte == 0xee), "wrote past the message");
             // Matched by a probe, and under way until then.
             let Started::Pending(sent) = send(&mut a, SendMode::Synchronous) else { panic!() };
-            let (held, _) = b.matched_probe(&exact(5)).unwrap().unwrap();
-            let receive = b.receive_message(held, room(capacity)).unwrap();
+            let (message, _) = b.matched_probe(&exact(5)).unwrap().unwrap();
+            let receive = b.receive_message(message, room(capacity)).unwrap();
             assert!(b.progress_until(receive).1 && a.progress_until(sent).1);
             let got = b.requests_mut().take(receive).unwrap().buffer.into_vec();
             assert_eq!(got[..fits], bytes(length)[..fits]);
@@ -230,7 +231,8 @@ fn a_device_that_matches_by_itself_gets_one_run_of_bytes() {
     assert_eq!((result, buffer.len()), (Err(Fault::Cancelled), 0));
     assert_eq!(buffer.into_vec(), [0xee; LARGE]);
     // A refused buffer comes back as it was given.
-    let Started::Refused(refused) = a.send(PeerId(9), Tag(5), None, message(9), SendMode::Standard)
+    let Started::Refused(refused) =
+        a.send(Send::new(PeerId(9), Tag(5), message(9)), SendMode::Standard)
     else {
         panic!("sent to nobody");
     };

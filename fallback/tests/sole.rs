@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tagmatch_device::PeerId;
-use tagmatch_fallback::{Fault, MatchEngine, PeerFault, RequestId, SendMode, Started};
+use tagmatch_fallback::{Fault, MatchEngine, PeerFault, RequestId, Send, SendMode, Started};
 use tagmatch_model::{Knobs, Model, ModelConfig};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -54,7 +54,10 @@ impl World {
         mode: SendMode,
     ) -> Option<RequestId> {
         let bytes = vec![u8::try_from(sender).unwrap(); length];
-        match self.n[sender].send(self.to[sender], Tag(tag), Some(9), bytes.into(), mode) {
+        match self.n[sender].send(
+            Send { immediate: Some(9), ..Send::new(self.to[sender], Tag(tag), bytes.into()) },
+            mode,
+        ) {
             Started::Pending(request) => Some(request),
             Started::Sent(_) => None,
             Started::Refused(refused) => panic!("{refused:?}"),

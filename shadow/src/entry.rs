@@ -3,7 +3,7 @@
 use crate::config::Why;
 use crate::order::PostedPattern;
 use crate::table::State;
-use crate::waiting::Hold;
+use crate::waiting::HeldBack;
 
 /// A posted receive.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum MatchPlace {
     /// In software. It will never be added to the NIC's list.
     Software(Why),
     /// In software until it can be added to the NIC's list.
-    Waiting(Option<Hold>),
+    Waiting(Option<HeldBack>),
     /// In the NIC's list, in this slot.
     Entry(u32),
 }

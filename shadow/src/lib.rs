@@ -109,4 +109,4 @@ pub use entry::Removal;
 pub use error::ShadowError;
 pub use events::{Deleted, Lost};
 pub use op::{LOOKS_MAX, Op, Refusal};
-pub use shadow::{Cancel, Shadow, Take};
+pub use shadow::{CancelAnswer, Shadow, Take};

@@ -7,7 +7,7 @@ use crate::policy::SourceRoute;
 use crate::queue::SentOperation;
 use crate::shadow::Shadow;
 use crate::table::{State, Step};
-use crate::waiting::Hold;
+use crate::waiting::HeldBack;
 
 impl Shadow {
     /// The next operation that is due. The caller hands it to the NIC and then calls
@@ -143,7 +143,7 @@ impl Shadow {
         match self.policy.source(&posted.pattern) {
             SourceRoute::Listed => {}
             SourceRoute::Unknown(source) => {
-                self.hold(id, Hold::Source(source));
+                self.hold(id, HeldBack::Source(source));
                 return false;
             }
             SourceRoute::Elsewhere => {
@@ -154,11 +154,11 @@ impl Shadow {
         let blockers = self.receives.iter().flatten().filter(|receive| receive.blocks);
         let blockers = blockers.map(|receive| receive.posted);
         let Some(blocker) = self.blockers.blocker(&posted, blockers) else { return true };
-        self.hold(id, Hold::Receive(blocker.id));
+        self.hold(id, HeldBack::Receive(blocker.id));
         false
     }
 
-    fn hold(&mut self, id: u32, hold: Hold) {
+    fn hold(&mut self, id: u32, hold: HeldBack) {
         let Some(receive) = self.receive(id) else { return };
         let age = receive.posted.age;
         receive.place = MatchPlace::Waiting(Some(hold));

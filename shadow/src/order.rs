@@ -192,8 +192,8 @@ mod tests {
                         all.push(blocker);
                     }
                     Action::Remove(index) if !all.is_empty() => {
-                        let gone = all.remove(index.index(all.len()));
-                        order.remove(&gone);
+                        let removed = all.remove(index.index(all.len()));
+                        order.remove(&removed);
                     }
                     Action::Remove(_) => {}
                     Action::Ask(pattern, index) => {

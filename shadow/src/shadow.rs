@@ -13,7 +13,7 @@ use crate::order::{Age, Blockers, PostedPattern};
 use crate::policy::Policy;
 use crate::queue::UnansweredOperations;
 use crate::table::{State, Step};
-use crate::waiting::{Hold, WaitingReceives};
+use crate::waiting::{HeldBack, WaitingReceives};
 
 /// A record of the posted receives that a NIC holds. See the crate's documentation for the rules.
 ///
@@ -82,7 +82,7 @@ pub enum Take {
 
 /// The answer to a call of [`Shadow::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancel {
+pub enum CancelAnswer {
     /// The receive was in software. It is cancelled and forgotten.
     Software,
     /// The NIC was asked. The receive ends as cancelled, or with a match.
@@ -235,20 +235,20 @@ impl Shadow {
     }
 
     /// The user cancels the receive.
-    pub fn cancel(&mut self, id: u32) -> Cancel {
+    pub fn cancel(&mut self, id: u32) -> CancelAnswer {
         self.event();
         match self.place(id) {
-            None => Cancel::TooLate,
+            None => CancelAnswer::TooLate,
             Some(MatchPlace::Entry(slot)) => {
                 if self.entries[slot as usize].removal == Some(Removal::Message) {
-                    return Cancel::TooLate;
+                    return CancelAnswer::TooLate;
                 }
                 self.ask(slot, Removal::Cancel);
-                Cancel::Asked
+                CancelAnswer::Asked
             }
             Some(_) => {
                 self.forget(id);
-                Cancel::Software
+                CancelAnswer::Software
             }
         }
     }
@@ -270,7 +270,7 @@ impl Shadow {
     /// Learns from a message how the messages of its source arrive.
     pub fn source_seen(&mut self, tag: Tag, through_list: bool) {
         if let Some(source) = self.policy.seen(tag, through_list) {
-            self.release(Hold::Source(source));
+            self.release(HeldBack::Source(source));
         }
     }
 
@@ -279,8 +279,8 @@ impl Shadow {
     pub fn why(&self, id: u32) -> Option<Why> {
         match self.place(id)? {
             MatchPlace::Software(why) => Some(why),
-            MatchPlace::Waiting(Some(Hold::Receive(_))) => Some(Why::Order),
-            MatchPlace::Waiting(Some(Hold::Source(_))) => Some(Why::Source),
+            MatchPlace::Waiting(Some(HeldBack::Receive(_))) => Some(Why::Order),
+            MatchPlace::Waiting(Some(HeldBack::Source(_))) => Some(Why::Source),
             MatchPlace::Waiting(None) if self.counters.broken => Some(Why::Off),
             MatchPlace::Waiting(None) if !self.has_room() => Some(Why::ListFull),
             MatchPlace::Waiting(None) => Some(Why::Phase),
@@ -386,7 +386,7 @@ impl Shadow {
             let posted = receive.posted;
             self.blockers.remove(&posted);
         }
-        self.release(Hold::Receive(id));
+        self.release(HeldBack::Receive(id));
     }
 
     /// Removes the receive from the posted receives.
@@ -401,7 +401,7 @@ impl Shadow {
         self.counters.receives -= 1;
     }
 
-    fn release(&mut self, hold: Hold) {
+    fn release(&mut self, hold: HeldBack) {
         let receives = &mut self.receives;
         self.waiting.release(hold, |id| {
             if let Some(Some(receive)) = receives.get_mut(id as usize)

@@ -7,7 +7,7 @@ use crate::order::Age;
 
 /// What must happen before a receive is worth examining again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Hold {
+pub(crate) enum HeldBack {
     /// This receive leaves, or stops blocking younger ones.
     Receive(u32),
     /// A message of this source arrives through the list.
@@ -17,7 +17,7 @@ pub(crate) enum Hold {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingReceives {
     ready: BTreeMap<Age, u32>,
-    held: BTreeMap<(Hold, Age), u32>,
+    held: BTreeMap<(HeldBack, Age), u32>,
 }
 
 impl WaitingReceives {
@@ -30,12 +30,12 @@ impl WaitingReceives {
         self.ready.first_key_value().map(|(_, id)| *id)
     }
 
-    pub(crate) fn hold(&mut self, hold: Hold, age: Age, id: u32) {
+    pub(crate) fn hold(&mut self, hold: HeldBack, age: Age, id: u32) {
         self.ready.remove(&age);
         self.held.insert((hold, age), id);
     }
 
-    pub(crate) fn remove(&mut self, hold: Option<Hold>, age: Age) {
+    pub(crate) fn remove(&mut self, hold: Option<HeldBack>, age: Age) {
         match hold {
             Some(hold) => self.held.remove(&(hold, age)),
             None => self.ready.remove(&age),
@@ -45,7 +45,7 @@ impl WaitingReceives {
     /// Makes all receives that `hold` held back ready to be examined, and calls `each` with their
     /// ids. A receive is examined once before it is held back, so the amortised cost per look is
     /// constant.
-    pub(crate) fn release(&mut self, hold: Hold, mut each: impl FnMut(u32)) {
+    pub(crate) fn release(&mut self, hold: HeldBack, mut each: impl FnMut(u32)) {
         while let Some((&(_, age), &id)) = self.held.range((hold, 0)..=(hold, Age::MAX)).next() {
             self.held.remove(&(hold, age));
             self.ready.insert(age, id);

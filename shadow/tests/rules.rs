@@ -2,8 +2,8 @@
 
 use tagmatch_shadow::table::State;
 use tagmatch_shadow::{
-    Cancel, Deleted, LOOKS_MAX, Lost, Op, Refusal, Removal, Shadow, ShadowConfig, ShadowError,
-    Take, Why,
+    CancelAnswer, Deleted, LOOKS_MAX, Lost, Op, Refusal, Removal, Shadow, ShadowConfig,
+    ShadowError, Take, Why,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -190,7 +190,7 @@ fn a_message_that_arrives_on_another_way_waits_for_the_nic() {
     assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
     // A second message waits as well, and a cancel is too late.
     assert_eq!(shadow.take(7, false), Take::Wait);
-    assert_eq!(shadow.cancel(7), Cancel::TooLate);
+    assert_eq!(shadow.cancel(7), CancelAnswer::TooLate);
     assert_eq!(drain(&mut shadow), []);
     assert_eq!(shadow.slots_in(State::Removing), 1);
     assert_eq!(shadow.deleted(slot), Ok(Deleted::ForMessage { id: 7 }));
@@ -222,13 +222,13 @@ fn a_match_of_the_nic_takes_the_receive_from_waiting_messages() {
 fn a_cancel_that_was_sent_to_the_nic_comes_before_a_later_message() {
     let mut shadow = shadow();
     let slot = active(&mut shadow, 0, &exact(1));
-    assert_eq!((shadow.cancel(0), shadow.cancel(0)), (Cancel::Asked, Cancel::Asked));
+    assert_eq!((shadow.cancel(0), shadow.cancel(0)), (CancelAnswer::Asked, CancelAnswer::Asked));
     assert_eq!(drain(&mut shadow), [delete(slot, true, 0)]);
     shadow.unexpected_reported();
     assert_eq!(shadow.take(0, true), Take::Wait);
     assert!(!shadow.counters().broken);
     assert_eq!(shadow.deleted(slot), Ok(Deleted::Cancelled { id: 0 }));
-    assert_eq!(shadow.cancel(0), Cancel::TooLate);
+    assert_eq!(shadow.cancel(0), CancelAnswer::TooLate);
 }
 
 #[test]
@@ -303,12 +303,12 @@ fn few_waiting_receives_are_examined_per_event() {
 #[test]
 fn the_nic_is_told_the_count_in_time() {
     let mut shadow = shadow();
-    let mut told = vec![];
+    let mut counts = vec![];
     for _ in 0..8 {
         shadow.searched();
-        told.extend(drain(&mut shadow));
+        counts.extend(drain(&mut shadow));
     }
-    assert_eq!(told, [Op::Sync { count: 4 }, Op::Sync { count: 8 }]);
+    assert_eq!(counts, [Op::Sync { count: 4 }, Op::Sync { count: 8 }]);
     shadow.synced().unwrap();
     shadow.synced().unwrap();
     assert_eq!(shadow.synced(), Err(ShadowError::Unsynced));
@@ -366,7 +366,7 @@ fn the_count_goes_on_when_the_last_entry_to_be_deleted_is_matched_instead() {
     shadow.unexpected_reported();
     assert_eq!(shadow.take(1, true), Take::Reclaim { slot: 1, handle: 101, why: Why::Phase });
     shadow.searched();
-    assert_eq!(shadow.cancel(0), Cancel::Asked);
+    assert_eq!(shadow.cancel(0), CancelAnswer::Asked);
     let op = shadow.next_op().unwrap();
     assert_eq!(op, delete(1, false, 0));
     shadow.accepted(op, None);

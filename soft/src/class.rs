@@ -152,7 +152,7 @@ impl MaskClass {
         }
         let hash = self.hash(envelope, spread(envelope.source));
         if !self.index.insert_new(hash, entry) {
-            self.insert_known(entries, entry, envelope, hash, work);
+            self.insert_known(entries, entry, hash, work);
         }
     }
 
@@ -161,10 +161,10 @@ impl MaskClass {
         &mut self,
         entries: &mut impl Keyed,
         entry: u32,
-        envelope: TagSource,
         hash: u64,
         work: &mut ListWork,
     ) {
+        let envelope = entries.envelope(entry);
         let probe =
             self.index.find(hash, |other| self.shape.same(entries.envelope(other), envelope));
         work.inspected += probe.steps - 1;

@@ -120,14 +120,14 @@ mod index;
 mod lanes;
 mod layout;
 mod link;
-#[cfg(test)]
-mod long_lists;
 mod posted;
 mod receives;
 mod short;
 mod slab;
 mod stats;
 mod tag;
+#[cfg(test)]
+mod tests;
 mod unexpected;
 
 pub use layout::{LayoutError, TagLayout};

@@ -183,7 +183,7 @@ impl<T: Copy> PostedList<T> {
         let receive = |entry| Receive { order, tag, value, link: ChainLink::alone(entry) };
         let handle = self.receives.insert(source, receive);
         let PostedList { receives, classes, work, .. } = self;
-        classes.add(receives, handle.index, envelope, class, shape, work);
+        classes.add(receives, handle.index, shape, work);
         self.missed = None;
         self.indexed += 1;
         self.indexed_max = self.indexed_max.max(self.indexed);
@@ -223,7 +223,7 @@ impl<T: Copy> PostedList<T> {
                 receive.tag = Word(envelope.tag);
                 receive.link = ChainLink::alone(entry);
                 receives.set_extra(entry, envelope.source);
-                classes.add(receives, entry, envelope, class, shape, work);
+                classes.add(receives, entry, shape, work);
                 self.indexed += 1;
                 if next == NIL {
                     break;

@@ -253,20 +253,22 @@ impl Classes {
         }
     }
 
-    /// Adds a receive as the youngest of its class.
+    /// Adds a receive, whose entry has its class, as the youngest of the class.
     #[inline(always)]
     pub(crate) fn add<T: Copy>(
         &mut self,
         receives: &mut Receives<T>,
         entry: u32,
-        envelope: TagSource,
-        class: u32,
         shape: Shape,
         work: &mut ListWork,
     ) {
+        let class = receives.entry(entry).order.class();
         self.active |= 1 << class;
         match self.known.get_mut(class as usize) {
-            Some(known) => known.insert(receives, entry, envelope, work),
+            Some(known) => {
+                let envelope = receives.envelope(entry);
+                known.insert(receives, entry, envelope, work);
+            }
             None => self.append_scanned(receives, entry, shape),
         }
     }
@@ -394,15 +396,15 @@ impl Classes {
             while candidates != 0 {
                 let bit = candidates.trailing_zeros();
                 candidates &= candidates - 1;
-                let looked = ((bit / CELLS) as usize + shift) % TOGETHER;
-                let known = &together[looked];
-                let (at, entry) = known.candidate(homes[looked], bit % CELLS);
+                let place = ((bit / CELLS) as usize + shift) % TOGETHER;
+                let known = &together[place];
+                let (at, entry) = known.candidate(homes[place], bit % CELLS);
                 let receive = receives.entry(entry);
                 if !known.shape.same(receives.envelope(entry), message) {
                     probes += 1;
                 } else if receive.order.word() < best_order {
                     best_order = receive.order.word();
-                    best = FoundReceive::at_home(first_class + looked, at);
+                    best = FoundReceive::at_home(first_class + place, at);
                 }
             }
             if Look::goes_on(rest) {

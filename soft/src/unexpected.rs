@@ -400,10 +400,10 @@ impl<T: Copy> UnexpectedList<T> {
                 None => return self.scan(shape, wanted),
             },
         };
-        let asked = &mut self.classes[class];
-        asked.upkeep = 0;
-        let view = ClassView { messages: &self.messages, links: &mut asked.links };
-        let probe = asked.class.find(&view, wanted, hash::spread(wanted.source));
+        let index = &mut self.classes[class];
+        index.upkeep = 0;
+        let view = ClassView { messages: &self.messages, links: &mut index.links };
+        let probe = index.class.find(&view, wanted, hash::spread(wanted.source));
         self.work.inspected += probe.steps;
         FoundMessage { entry: probe.entry, class, at: probe.at }
     }
@@ -510,17 +510,17 @@ mod situations {
         /// The result of a search for a pattern in its class; `None` if the class has no index.
         pub(crate) fn lookup(&self, pattern: &Pattern) -> Option<Lookup> {
             let (wanted, shape) = key_of(pattern);
-            let asked = self.classes.iter().find(|asked| asked.class.shape == shape)?;
-            let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
-            Some(asked.class.lookup(&view, wanted).0)
+            let index = self.classes.iter().find(|index| index.class.shape == shape)?;
+            let view = ClassView { messages: &self.messages, links: &mut index.links.clone() };
+            Some(index.class.lookup(&view, wanted).0)
         }
 
         /// The places of a message in each class with an index.
         pub(crate) fn standings(&self, handle: UnexpectedHandle) -> Vec<(Lookup, InChain)> {
             let Some(entry) = self.messages.resolve(handle.0) else { return Vec::new() };
-            let standing = |asked: &SearchedClass| {
-                let view = ClassView { messages: &self.messages, links: &mut asked.links.clone() };
-                asked.class.standing(&view, entry)
+            let standing = |index: &SearchedClass| {
+                let view = ClassView { messages: &self.messages, links: &mut index.links.clone() };
+                index.class.standing(&view, entry)
             };
             self.classes.iter().filter(|_| self.indexed != 0).map(standing).collect()
         }

@@ -184,17 +184,17 @@ fn mpi_run(seed: u64, many: bool, words: &[u64]) -> Result<(), TestCaseError> {
         let mut draw = Decoder(word);
         if draw.below(2) == 0 {
             let pattern = draw.pattern(many);
-            let taken = unexpected.take(&pattern);
-            prop_assert_eq!(taken, oracle.receive(pattern, number));
-            if taken.is_none() {
+            let value = unexpected.take(&pattern);
+            prop_assert_eq!(value, oracle.receive(pattern, number));
+            if value.is_none() {
                 posted.post(pattern, number);
             }
         } else {
             let tag = draw.tag();
             let source = draw.source();
-            let taken = posted.take_match(tag, source);
-            prop_assert_eq!(taken, oracle.arrive(tag, source, number));
-            if taken.is_none() {
+            let value = posted.take_match(tag, source);
+            prop_assert_eq!(value, oracle.arrive(tag, source, number));
+            if value.is_none() {
                 unexpected.push(tag, source, number);
             }
         }

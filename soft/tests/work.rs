@@ -113,8 +113,8 @@ fn unexpected_messages_with_adversarial_tags_and_sources() {
         }
         for i in shuffled(ENTRIES) {
             let pattern = Pattern::new(Tag(tag(i)), TagMask::EXACT).from_source(source(i));
-            let taken = list.take(&pattern).expect("it is there");
-            assert_eq!((tag(taken), source(taken)), (tag(i), source(i)));
+            let value = list.take(&pattern).expect("it is there");
+            assert_eq!((tag(value), source(value)), (tag(i), source(i)));
             meter.step(&list.stats());
         }
         meter.finish(&list.stats());
@@ -256,8 +256,8 @@ fn wildcards_find_among_unexpected_messages() {
             let _ = list.find(&pattern);
             meter.step(&list.stats());
         }
-        let taken = list.take(&patterns(i)[0]);
-        assert_eq!(taken, Some(i));
+        let value = list.take(&patterns(i)[0]);
+        assert_eq!(value, Some(i));
         meter.step(&list.stats());
     }
     assert!(list.is_empty());

@@ -135,7 +135,7 @@ pub unsafe fn register<A: Access>(
     let memory = unsafe { RawMemory::new(start, length) };
     let why = "there are no bytes, or they reach beyond the end of the address space";
     let memory = memory.ok_or(DeviceError::BadBuffer { why })?;
-    Ok(worker.access.with(|state| state.engine.register(memory))?)
+    Ok(worker.access.with(|state| state.engine.as_dyn_mut().register(memory))?)
 }
 
 /// A borrowed slice as a buffer.

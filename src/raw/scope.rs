@@ -166,7 +166,7 @@ impl<'scope, 'env, A: Access> Scope<'scope, 'env, A> {
             let is_over = access.with(|state| {
                 let is_over = !state.engine.requests().exists(request);
                 if !is_over {
-                    state.engine.cancel(request);
+                    state.engine.as_dyn_mut().cancel(request);
                 }
                 is_over
             });

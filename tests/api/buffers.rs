@@ -94,17 +94,17 @@ fn numbers_are_sent_and_received_in_their_own_memory() {
         let given_at = given.as_ptr();
         let receive = p.b.recv(Match::tag(1), Buffer::from_elements(room));
         let send = p.a.send(p.to_b, 1, Buffer::from_elements(given));
-        let got = p.ok(receive).buffer.into_elements::<f64>().unwrap();
-        assert_eq!((got.as_ptr(), &got), (room_at, &numbers));
+        let elements = p.ok(receive).buffer.into_elements::<f64>().unwrap();
+        assert_eq!((elements.as_ptr(), &elements), (room_at, &numbers));
         let back = p.ok(send).buffer.into_elements::<f64>().unwrap();
         assert_eq!((back.as_ptr(), &back), (given_at, &numbers));
     }
     let me = p.a.oneself();
     let sent = [1u32, 2, u32::MAX];
-    let mut got = [0u32; 3];
+    let mut elements = [0u32; 3];
     p.a.inject(me, 2, as_bytes(&sent)).unwrap();
-    let status = p.a.recv_blocking(Match::tag(2), as_bytes_mut(&mut got)).unwrap();
-    assert_eq!((status.length, got), (12, sent));
+    let status = p.a.recv_blocking(Match::tag(2), as_bytes_mut(&mut elements)).unwrap();
+    assert_eq!((status.length, elements), (12, sent));
 }
 
 /// Over shared memory, peers map the memory of these buffers.
@@ -128,8 +128,8 @@ fn buffers_of_the_device_are_written_again_as_soon_as_they_are_back() {
         assert_eq!(buffer.len(), size);
     }
     // A buffer outlives its worker.
-    let mut kept = p.a.buffer(1 << 20);
+    let mut kept_buffer = p.a.buffer(1 << 20);
     drop(p);
-    kept.as_mut_slice().unwrap().fill(7);
-    std::thread::spawn(|| drop(kept)).join().unwrap();
+    kept_buffer.as_mut_slice().unwrap().fill(7);
+    std::thread::spawn(|| drop(kept_buffer)).join().unwrap();
 }

@@ -29,8 +29,8 @@ fn a_worker_that_is_dropped_ends_what_depends_on_it_elsewhere() {
     for which in [Match::tag(77), Match::tag(77).from(to_a)] {
         assert_eq!(b.probe(which).unwrap().map(|status| status.length), Some(10));
     }
-    let held = b.mprobe(Match::tag(77).from(to_a)).unwrap().unwrap();
-    assert_eq!(held.recv(vec![0; 20]).wait().unwrap().data(), b"last words");
+    let message = b.mprobe(Match::tag(77).from(to_a)).unwrap().unwrap();
+    assert_eq!(message.recv(vec![0; 20]).wait().unwrap().data(), b"last words");
     for which in [Match::tag(77).from(to_a), Match::tag(77).sent_only_by(to_a)] {
         is_down(b.probe(which), to_a);
         is_down(b.mprobe(which), to_a);
@@ -63,19 +63,19 @@ fn is_down<R>(result: Result<R, Error>, down: Peer) {
 fn a_closed_worker_is_out_of_reach_though_a_request_of_it_lives() {
     let worker = Worker::new(config()).unwrap();
     let address = worker.address();
-    let kept = worker.recv(Match::tag(1), vec![0; 1]);
+    let receive = worker.recv(Match::tag(1), vec![0; 1]);
     drop(worker);
     let other = Worker::new(config()).unwrap();
     let peer = other.connect(&address).unwrap();
     assert!(other.send_sync(peer, 1, bytes(3)).wait().is_err());
-    assert!(kept.wait().is_err());
+    assert!(receive.wait().is_err());
 }
 
 #[test]
 fn an_address_where_nobody_is_fails_what_depends_on_it() {
-    let gone = Worker::new(config()).unwrap().address();
+    let address = Worker::new(config()).unwrap().address();
     let worker = Worker::new(hasty()).unwrap();
-    let peer = worker.connect(&gone).unwrap();
+    let peer = worker.connect(&address).unwrap();
     let start = Instant::now();
     let error = worker.send(peer, 1, bytes(3)).wait().unwrap_err().error;
     assert!(matches!(error, Error::PeerDown { .. }), "{error}");

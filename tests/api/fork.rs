@@ -33,11 +33,11 @@ fn drops_in_a_forked_child(config: &Config) {
     p.a.inject(p.to_b, 2, &bytes(64)).unwrap();
     let mut large = Some(p.a.send(p.to_b, 3, bytes(LARGE)));
     p.probe(Match::tag(3));
-    let mut held = p.b.mprobe(Match::tag(3)).unwrap();
+    let mut message = p.b.mprobe(Match::tag(3)).unwrap();
     let mut pair = Some(p);
     let mut workers = Some(shared);
     assert!(ends_in_a_forked_child(|| {
-        drop((posted.take(), held.take(), large.take()));
+        drop((posted.take(), message.take(), large.take()));
         drop((pair.take(), thread.take(), workers.take()));
     }));
     // The child dropped copies, so everything still works here.
@@ -53,7 +53,7 @@ fn drops_in_a_forked_child(config: &Config) {
     assert_eq!(p.ok(posted.unwrap()).data(), bytes(LARGE));
     p.ok(send);
     assert_eq!(p.ok(p.b.recv(Match::tag(2), vec![0; 64])).data(), bytes(64));
-    let receive = held.unwrap().recv(vec![0; LARGE]);
+    let receive = message.unwrap().recv(vec![0; LARGE]);
     assert_eq!(p.ok(receive).data(), bytes(LARGE));
     p.ok(large.unwrap());
     assert!(p.a.peer_fault(p.to_b).unwrap().is_none() && p.b.peer_fault(p.to_a).unwrap().is_none());

@@ -110,10 +110,10 @@ fn with_role(role: &str, config: Config) -> (Worker, Other, Address) {
 /// As [`with_role`], with a process that connects and says so.
 fn met(role: &str) -> (Worker, Other, Peer) {
     let (worker, mut other, _) = with_role(role, config());
-    let met = worker.recv(Match::tag(MET), vec![]).wait().unwrap();
+    let receive = worker.recv(Match::tag(MET), vec![]).wait().unwrap();
     settle(&worker);
     assert_eq!(other.hear(), "met");
-    (worker, other, met.status.source)
+    (worker, other, receive.status.source)
 }
 
 /// The flush of one peer has failed.
@@ -289,10 +289,10 @@ fn a_flush_ends_though_other_threads_go_on_sending() {
             while receiver.recv(Match::any(), vec![0; 64]).wait().unwrap().status.tag != 2.into() {}
         });
         let sender = a.clone();
-        let told = std::sync::Arc::new(());
-        let asked = std::sync::Arc::downgrade(&told);
+        let task_data = std::sync::Arc::new(());
+        let observer = std::sync::Arc::downgrade(&task_data);
         threads.spawn(move || {
-            while asked.upgrade().is_some() {
+            while observer.upgrade().is_some() {
                 sender.send(to_b, 1, vec![0; 64]).wait().unwrap();
             }
         });
@@ -300,7 +300,7 @@ fn a_flush_ends_though_other_threads_go_on_sending() {
             a.inject(to_b, 1, &[0; 64]).unwrap();
             a.flush(PATIENCE).unwrap();
         }
-        drop(told);
+        drop(task_data);
         a.send(to_b, 2, vec![]).wait().unwrap();
         // No thread of the sender makes progress any more.
         a.flush(PATIENCE).unwrap();

@@ -25,8 +25,8 @@ fn every_size_and_mode_arrives_with_all_its_facts() {
                 let early = expected.then(|| p.b.recv(Match::tag(9), vec![0xee; size + 3]));
                 let send = p.a.send_with(p.to_b, 9, bytes(size), options);
                 let receive = early.unwrap_or_else(|| {
-                    let seen = p.probe(Match::tag(9));
-                    assert_eq!((seen.length, seen.truncated), (size, false));
+                    let status = p.probe(Match::tag(9));
+                    assert_eq!((status.length, status.truncated), (size, false));
                     p.b.recv(Match::any(), vec![0xee; size + 3])
                 });
                 let Received { buffer, status } = p.ok(receive);
@@ -153,10 +153,10 @@ fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
     assert_eq!(receive(5).data(), bytes(5));
     // While a small part of the messages is received, the bound is reached, and it is left again.
     let mut sent = 0;
-    let mut came = 0;
+    let mut count = 0;
     let mut refused = 0;
     let total = 600u32;
-    while came < total {
+    while count < total {
         while sent < total {
             if a.inject_with(to_b, 1, &bytes(7_000), Some(sent)).unwrap() {
                 sent += 1;
@@ -166,8 +166,8 @@ fn injected_messages_wait_up_to_a_bound_and_arrive_in_order() {
             }
         }
         let received = receive(7_000);
-        assert_eq!((received.status.immediate, received.data()), (Some(came), &bytes(7_000)[..]));
-        came += 1;
+        assert_eq!((received.status.immediate, received.data()), (Some(count), &bytes(7_000)[..]));
+        count += 1;
     }
     if has(Ability::Bounds) {
         assert!(refused > 0);

@@ -100,7 +100,8 @@ fn acknowledged_short_messages_among_long_ones_end_each_once() {
         while start.elapsed() < Duration::from_millis(20) {
             p.progress();
         }
-        let send = |i: u64| p.a.send_queued_with(p.to_b, i, bytes(size(i)), options, i).unwrap();
+        let send =
+            |i: u64| p.a.send_queued_with(p.to_b, i, bytes(size(i)), options.context(i)).unwrap();
         let sent = (0..COUNT).filter_map(|i| under_way(send(i))).count();
         for (i, (result, buffer)) in ended(&p, &p.b, COUNT as usize) {
             assert_eq!((result.unwrap().tag.0, buffer), (i, bytes(size(i))), "round {round}");
@@ -169,7 +170,7 @@ fn a_cancelled_operation_ends_once_and_its_name_names_nothing_then() {
     // A send goes on.
     let mode = SendMode::Synchronous;
     let send = SendOptions::default().mode(mode).immediate(None);
-    let send = p.a.send_queued_with(p.to_b, 3, bytes(9), send, 3).unwrap();
+    let send = p.a.send_queued_with(p.to_b, 3, bytes(9), send.context(3)).unwrap();
     assert!(p.a.cancel_queued(under_way(send).unwrap()));
     p.ok(p.b.recv(Match::tag(3), vec![0; 9]));
     assert!(ended(&p, &p.a, 1)[&3].0.is_ok());
@@ -247,7 +248,9 @@ fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
     p.b.recv_queued(Match::tag(1).from(p.to_a), vec![0; 9], 1).unwrap();
     let mode = SendMode::Synchronous;
     let options = SendOptions::default().mode(mode).immediate(None);
-    assert!(under_way(p.b.send_queued_with(p.to_a, 1, bytes(9), options, 2).unwrap()).is_some());
+    assert!(
+        under_way(p.b.send_queued_with(p.to_a, 1, bytes(9), options.context(2)).unwrap()).is_some()
+    );
     p.b.recv_queued(Match::tag(3), vec![0; 9], 3).unwrap();
     let Pair { a, b, to_a, .. } = p;
     a.inject(a.connect(&b.address()).unwrap(), 3, b"last").unwrap();
@@ -258,7 +261,7 @@ fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
         b.ends(&mut ends, 1);
         assert!(start.elapsed() < PATIENCE, "{ends:?}");
     }
-    let told: Vec<String> = ends
+    let news: Vec<String> = ends
         .iter()
         .map(|end| match end {
             End::PeerUp { peer } if *peer == to_a => "up".to_owned(),
@@ -267,9 +270,9 @@ fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let place = |what: &str| told.iter().position(|told| told == what).unwrap_or(usize::MAX);
-    assert_eq!((told.len(), place("up"), place("left")), (5, 0, 4), "{told:?}");
-    assert!(["1 false", "2 false", "3 true"].iter().all(|end| place(end) < 4), "{told:?}");
+    let place = |what: &str| news.iter().position(|news| news == what).unwrap_or(usize::MAX);
+    assert_eq!((news.len(), place("up"), place("left")), (5, 0, 4), "{news:?}");
+    assert!(["1 false", "2 false", "3 true"].iter().all(|end| place(end) < 4), "{news:?}");
     for _ in 0..100 {
         assert_eq!(b.ends(&mut ends, 9), 0, "{ends:?}");
     }
@@ -278,10 +281,10 @@ fn peers_are_told_up_once_and_down_once_after_what_depended_on_them() {
 
 #[test]
 fn a_peer_that_was_disconnected_or_never_reached_is_told_down() {
-    let gone = Worker::new(config()).unwrap().address();
+    let address = Worker::new(config()).unwrap().address();
     let hasty = crate::common::hasty().peer_events(true);
     let p = pair_with(&hasty);
-    let nobody = p.a.connect(&gone).unwrap();
+    let nobody = p.a.connect(&address).unwrap();
     p.a.disconnect(p.to_b).unwrap();
     let start = Instant::now();
     let mut ends = Vec::new();
@@ -328,8 +331,8 @@ fn a_wait_for_ends_is_limited_interrupted_and_woken() {
     assert_eq!(p.b.ends_blocking(&mut ends, 9), 1);
     p.b.recv_queued(Match::tag(2), vec![0; 8], 2).unwrap();
     p.b.inject(p.b.oneself(), 2, &[7; 8]).unwrap();
-    let taken = poll_fn(|task| p.b.poll_ends(task, &mut ends, 9));
-    assert_eq!(p.b.block_on(taken).unwrap(), 1);
+    let result = poll_fn(|task| p.b.poll_ends(task, &mut ends, 9));
+    assert_eq!(p.b.block_on(result).unwrap(), 1);
     assert_eq!(ends.len(), 2);
 }
 

@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 40;
 const LENGTHS: [usize; 8] = [8, 40, 64, 1000, 8192, 8193, 20_000, 150_000];
 
 /// A receive, or a matched probe, in the order of the calls.
-struct Asked {
+struct PostedReceive {
     tag: Option<u64>,
     source: Option<usize>,
     /// The sender, the number and the tag of the message that it got, and the step at which that
@@ -27,7 +27,7 @@ struct Asked {
     cancelled: Option<u32>,
 }
 
-impl Asked {
+impl PostedReceive {
     fn accepts(&self, source: usize, tag: u64) -> bool {
         self.tag.is_none_or(|wanted| wanted == tag) && self.source.is_none_or(|from| from == source)
     }
@@ -43,7 +43,7 @@ struct Program {
     /// The tags and lengths of the messages that each sender has sent, and the sends under way.
     messages: [Vec<(u64, usize)>; 2],
     sends: Vec<Request<Sent>>,
-    asked: Vec<Asked>,
+    asked: Vec<PostedReceive>,
     waiting: Vec<(usize, Request<Received>)>,
     step: u32,
 }
@@ -133,7 +133,7 @@ impl Program {
         let source = (!is_any && self.random.chance(1, 2)).then(|| self.random.index(2));
         let which = tag.map_or(Match::any(), Match::tag);
         let which = source.map_or(which, |at| which.from(self.from[at]));
-        self.asked.push(Asked { tag, source, got: None, cancelled: None });
+        self.asked.push(PostedReceive { tag, source, got: None, cancelled: None });
         (which, self.asked.len() - 1)
     }
 

@@ -149,7 +149,8 @@ impl Program {
             None => (&self.receiver, self.receiver.oneself()),
         };
         let options = SendOptions::default();
-        let _ = worker.send_queued_with(to, tag, vec![1; length], options, u64::MAX).unwrap();
+        let _ =
+            worker.send_queued_with(to, tag, vec![1; length], options.context(u64::MAX)).unwrap();
     }
 
     fn progress(&mut self) {

@@ -32,12 +32,12 @@
 //! then, as during a read. A worker with a NIC's list takes no fragments: later messages of their
 //! sender would overtake them in the list.
 
-use tagmatch_device::{Bytes, PeerId};
+use tagmatch_device::{Incoming, PeerId};
 use tagmatch_soft::SourceId;
 
 use crate::credit::Amount;
 use crate::error::Fault;
-use crate::receiving::arriving::{Arriving, FragmentPlace};
+use crate::receiving::arriving::{FragmentPlace, PartialMessage};
 use crate::requests::request::{RequestId, Status};
 use crate::slices;
 use crate::state::ProtocolState;
@@ -54,11 +54,10 @@ const LENGTH_MAX: u64 = 1 << 30;
 /// The rule that the peer broke.
 pub(crate) fn arrived(
     state: &mut ProtocolState,
-    peer: PeerId,
+    incoming: &Incoming<'_>,
     fragment: Fragment,
-    immediate: Option<u32>,
-    bytes: &Bytes<'_>,
 ) -> Result<Option<(Status, Stored)>, WireError> {
+    let Incoming { peer, immediate, ref bytes, .. } = *incoming;
     let payload_length = bytes.len() - Fragment::BYTES;
     if payload_length == 0 {
         return Err(WireError::Fragment("without a payload"));
@@ -106,7 +105,7 @@ pub(crate) fn arrived(
         return Ok(None);
     }
     let cost = arriving.cost();
-    let Arriving { status, place, .. } = *arriving;
+    let PartialMessage { status, place, .. } = *arriving;
     match place {
         FragmentPlace::Receive(request) => {
             if let Some(line) = state.requests.get_mut(request) {
@@ -122,7 +121,7 @@ pub(crate) fn arrived(
 }
 
 /// Charges a message and decides where to put its fragments.
-fn begin(state: &mut ProtocolState, status: Status) -> Result<Box<Arriving>, WireError> {
+fn begin(state: &mut ProtocolState, status: Status) -> Result<Box<PartialMessage>, WireError> {
     let Status { source, length, .. } = status;
     let too_long = WireError::Credit { bytes: length };
     if length > LENGTH_MAX {
@@ -137,7 +136,7 @@ fn begin(state: &mut ProtocolState, status: Status) -> Result<Box<Arriving>, Wir
         Some(request) => FragmentPlace::Receive(request),
         None => FragmentPlace::Store(state.unexpected.reserve(size)),
     };
-    Ok(Box::new(Arriving { status, received: 0, place }))
+    Ok(Box::new(PartialMessage { status, received: 0, place }))
 }
 
 /// Takes the oldest receive that matches a message off the posted list, if it names the sender.

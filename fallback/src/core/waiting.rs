@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::Fault;
 use crate::observer::{ListObserver, Observer};
 use crate::receiving::unexpected::UnexpectedMessage;
-use crate::requests::request::{MessageId, Posted, refuse};
+use crate::requests::request::{MessageId, Posted, RequestId, refuse};
 use crate::requests::table::REQUESTS_MAX;
 
 impl Core {
@@ -27,19 +27,31 @@ impl Core {
         self.leaves_short_way = true;
     }
 
-    /// [`Core::receive_unexpected`], of which an observer is told.
+    /// A receive has found an unexpected message, of which an observer is told. `length`: of its
+    /// buffer.
     #[inline(never)]
-    pub(crate) fn receive_observed(
+    pub(super) fn found_observed(
         &mut self,
         index: u32,
         pattern: &Pattern,
-        buffer: Buffer,
+        length: usize,
         is_sole: bool,
-        context: Option<u64>,
-    ) -> Posted {
-        let length = buffer.total_len() as u64;
+    ) {
+        let length = length as u64;
         self.state.observer.tell(|observer| observer.found(index, pattern, length, is_sole));
-        self.receive_unexpected(index, buffer, context)
+    }
+
+    /// A receive was posted, of which an observer and the NIC's side are told.
+    #[inline(never)]
+    pub(super) fn posted_observed(&mut self, request: RequestId, pattern: &Pattern, is_sole: bool) {
+        let Core { state, offload, .. } = self;
+        let line = state.requests.get(request);
+        let length = line.map_or(0, |line| line.buffer.total_len() as u64);
+        let index = request.index();
+        state.observer.tell(|observer| observer.posted(index, pattern, length, is_sole));
+        if let Some(offload) = offload {
+            offload.posted(state, request, pattern, is_sole);
+        }
     }
 
     #[inline(never)]

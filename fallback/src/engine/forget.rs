@@ -20,18 +20,20 @@ use tagmatch_device::{Device, PeerId};
 
 use crate::core::Core;
 use crate::error::Fault;
+use crate::offload::Offload;
 use crate::peers::peer::{self, Peer};
-use crate::requests::line::{Line, Phase};
+use crate::requests::line::{Line, RequestPhase};
 use crate::requests::table::Requests;
 
 /// Forgets the peers that went down first, until as many are left as are remembered, and returns
 /// them. What was to be done was done before.
 pub(crate) fn forget<D: Device>(core: &mut Core, device: &mut D) -> HashSet<PeerId> {
-    let state = &mut core.state;
-    let operations = core.operations.iter().map(|operation| operation.status.source);
-    let of_list = core.offload.iter().flat_map(|offload| offload.named());
+    let state = core.state();
+    let operations = state.operations.iter().map(|operation| operation.status.source);
+    let of_list = core.offload().into_iter().flat_map(Offload::named);
     let of_messages = state.unexpected.senders().chain(operations).chain(of_list);
     let named: HashSet<_> = results(&state.requests).chain(of_messages).collect();
+    let state = core.state_mut();
     let max = state.departed.max;
     let mut kept = VecDeque::new();
     let mut forgotten = HashSet::new();
@@ -71,9 +73,15 @@ fn is_idle(peer: &Peer) -> bool {
 /// The peers that results name which were not taken yet, and messages that are being read.
 fn results(requests: &Requests) -> impl Iterator<Item = PeerId> + '_ {
     let has_peer = |line: &&Line| match line.phase {
-        Phase::Reading | Phase::Done | Phase::PeerUp | Phase::PeerDown => true,
+        RequestPhase::Reading
+        | RequestPhase::Done
+        | RequestPhase::PeerUp
+        | RequestPhase::PeerDown => true,
         // The fault names the peer. What is under way with a peer ends when it goes down.
-        Phase::Failed | Phase::Free | Phase::Posted | Phase::Sending => false,
+        RequestPhase::Failed
+        | RequestPhase::Free
+        | RequestPhase::Posted
+        | RequestPhase::Sending => false,
     };
     let named = requests.lines.iter().filter(has_peer).map(|line| line.status().source);
     named.chain(requests.faults.values().flat_map(Fault::peers))

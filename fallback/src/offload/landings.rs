@@ -1,6 +1,6 @@
 //! Receives that the NIC has matched, until everything about them is known.
 //!
-//! Data, and the companion of a rendezvous request that has one, come in any order. The receive
+//! MatchedData, and the companion of a rendezvous request that has one, come in any order. The receive
 //! ends when both are there.
 
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use tagmatch_device::{OrBug, PeerId, RemoteSpan};
 use crate::credit::Amount;
 use crate::error::{Fault, PeerFault};
 use crate::requests::request::{RequestId, Status};
-use crate::state::{CutShort, ProtocolState};
+use crate::state::{CutShort, MatchedRendezvous, ProtocolState};
 use crate::todo::Todo;
 use crate::wire::{AppCtx, WireError};
 
@@ -25,12 +25,12 @@ pub(super) struct Landing {
     pub(super) app_ctx: AppCtx,
     /// Its companion isn't here yet.
     pub(super) lacks_companion: bool,
-    pub(super) data: Data,
+    pub(super) data: MatchedData,
 }
 
 /// What the NIC said of a matched message's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum MatchedData {
     /// Nothing yet.
     Due,
     /// The NIC has written so many bytes to the buffer; or more than fit, if it was bounced.
@@ -41,7 +41,7 @@ pub(super) enum Data {
 
 impl Landing {
     fn is_known(&self) -> bool {
-        !self.lacks_companion && self.data != Data::Due
+        !self.lacks_companion && self.data != MatchedData::Due
     }
 
     /// The fault of a receive whose message is of another sender than the one that it names.
@@ -106,7 +106,9 @@ impl Landings {
     /// a peer that was broken with are not taken in any more.
     pub(super) fn lose_companions(&mut self, state: &mut ProtocolState, peer: PeerId) {
         let is_lost = |landing: &Landing| {
-            landing.status.source == peer && landing.lacks_companion && landing.data != Data::Due
+            landing.status.source == peer
+                && landing.lacks_companion
+                && landing.data != MatchedData::Due
         };
         for key in self.0.keys_where(is_lost) {
             self.fail(state, key);
@@ -147,12 +149,13 @@ fn conclude(state: &mut ProtocolState, landing: &Landing) {
     let buffer = std::mem::take(&mut line.buffer);
     state.counters.hardware += 1;
     match data {
-        Data::Remote { va, rkey } => {
+        MatchedData::Remote { va, rkey } => {
             let span = RemoteSpan { address: va, key: rkey, length: status.length };
-            state.pull(request, status, span, app_ctx.operation(), buffer);
+            let operation = app_ctx.operation();
+            state.pull(MatchedRendezvous { request, status, span, operation, buffer });
         }
-        Data::Here { .. } | Data::Due => {
-            if let Data::Here { written } = data
+        MatchedData::Here { .. } | MatchedData::Due => {
+            if let MatchedData::Here { written } = data
                 && written < buffer.len() as u64
             {
                 // A companion may have told of more bytes than the NIC has written.
@@ -172,7 +175,7 @@ fn conclude(state: &mut ProtocolState, landing: &Landing) {
 fn drop_message(state: &mut ProtocolState, landing: &Landing, fault: Fault) {
     let Landing { request, status, app_ctx, data, .. } = *landing;
     let waits = if app_ctx.is_rendezvous() {
-        !matches!(data, Data::Here { .. })
+        !matches!(data, MatchedData::Here { .. })
     } else {
         app_ctx.ack_wanted()
     };

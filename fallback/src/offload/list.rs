@@ -3,51 +3,53 @@
 use tagmatch_device::{TagAdd, TagHandle, TagList, TagRefused};
 use tagmatch_shadow::{Op, Refusal};
 
-use super::state::Offload;
+use super::Offload;
 use crate::state::ProtocolState;
 
-/// Does all that is due on the list. The caller calls this before it takes the next event: the
-/// delete of an entry must reach the NIC before the count of the message that took the entry's
-/// receive.
-#[cold]
-#[inline(never)]
-pub(crate) fn carry_out(offload: &mut Offload, state: &mut ProtocolState, list: &mut dyn TagList) {
-    offload.is_due = false;
-    while let Some(reclaim) = offload.reclaims.pop_front() {
-        let buffer = list.reclaim(TagHandle(reclaim.handle));
-        offload.reclaimed(state, reclaim, buffer);
-    }
-    while let Some(op) = offload.shadow.next_op() {
-        match operate(offload, state, list, &op) {
-            Ok(handle) => offload.shadow.accepted(op, handle.map(|handle| handle.0)),
-            Err(refused) => offload.shadow.refused(op, refusal(refused)),
+impl Offload {
+    /// Does all that is due on the list. The caller calls this before it takes the next event: the
+    /// delete of an entry must reach the NIC before the count of the message that took the entry's
+    /// receive.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn carry_out(&mut self, state: &mut ProtocolState, list: &mut dyn TagList) {
+        self.is_due = false;
+        while let Some(reclaim) = self.reclaims.pop_front() {
+            let buffer = list.reclaim(TagHandle(reclaim.handle));
+            self.reclaimed(state, reclaim, buffer);
+        }
+        while let Some(op) = self.shadow.next_op() {
+            match self.operate(state, list, &op) {
+                Ok(handle) => self.shadow.accepted(op, handle.map(|handle| handle.0)),
+                Err(refused) => self.shadow.refused(op, refusal(refused)),
+            }
         }
     }
-}
 
-/// Posts one operation; gives the handle of an entry that is added.
-fn operate(
-    offload: &mut Offload,
-    state: &mut ProtocolState,
-    list: &mut dyn TagList,
-    op: &Op,
-) -> Result<Option<TagHandle>, TagRefused> {
-    match *op {
-        Op::Add { id, slot, count } => {
-            let lent = offload.entries.lend(list, state, id, slot);
-            let (pattern, buffer) = lent.ok_or(TagRefused::NoSuchEntry)?;
-            let tag = pattern.tag().0;
-            let mask = pattern.mask().0;
-            let added = list.add(TagAdd { entry: slot, tag, mask, buffer, count });
-            added.map(Some).map_err(|(buffer, refused)| {
-                offload.entries.give_back(state, slot, buffer, 0);
-                refused
-            })
+    /// Posts one operation; gives the handle of an entry that is added.
+    fn operate(
+        &mut self,
+        state: &mut ProtocolState,
+        list: &mut dyn TagList,
+        op: &Op,
+    ) -> Result<Option<TagHandle>, TagRefused> {
+        match *op {
+            Op::Add { id, slot, count } => {
+                let lent = self.entries.lend(list, state, id, slot);
+                let (pattern, buffer) = lent.ok_or(TagRefused::NoSuchEntry)?;
+                let tag = pattern.tag().0;
+                let mask = pattern.mask().0;
+                let added = list.add(TagAdd { entry: slot, tag, mask, buffer, count });
+                added.map(Some).map_err(|(buffer, refused)| {
+                    self.entries.give_back(state, slot, buffer, 0);
+                    refused
+                })
+            }
+            Op::Delete { handle, answer, count, .. } => {
+                list.delete(TagHandle(handle), answer, count).map(|()| None)
+            }
+            Op::Sync { count } => list.sync(count).map(|()| None),
         }
-        Op::Delete { handle, answer, count, .. } => {
-            list.delete(TagHandle(handle), answer, count).map(|()| None)
-        }
-        Op::Sync { count } => list.sync(count).map(|()| None),
     }
 }
 

@@ -58,5 +58,59 @@ mod list;
 mod state;
 mod waiting;
 
-pub(crate) use list::carry_out;
-pub(crate) use state::Offload;
+use std::collections::VecDeque;
+
+use tagmatch_device::slab::Key;
+use tagmatch_device::{Limits, TagCaps};
+use tagmatch_shadow::{Shadow, ShadowConfig, Why};
+
+use self::entries::Entries;
+use self::landings::Landings;
+use self::waiting::WaitingMessages;
+use crate::config::EngineConfig;
+
+/// What is known of a NIC's list.
+#[derive(Clone, Debug)]
+pub(crate) struct Offload {
+    shadow: Shadow,
+    entries: Entries,
+    landings: Landings,
+    waiting: WaitingMessages,
+    reclaims: VecDeque<Reclaim>,
+    /// [`Todo::Offload`] is under way.
+    is_due: bool,
+    is_closing: bool,
+}
+
+/// A message for a receive whose buffer the NIC still has, though it can't use it.
+#[derive(Clone, Copy, Debug)]
+struct Reclaim {
+    handle: u32,
+    slot: u32,
+    why: Why,
+    message: Key,
+}
+
+impl Offload {
+    pub(crate) fn new(caps: TagCaps, limits: Limits, config: &EngineConfig) -> Self {
+        let TagCaps { slots, operations, read_max, sync_every, first_count } = caps;
+        let shadow = Shadow::new(&ShadowConfig {
+            slots,
+            operations,
+            sync_every,
+            first_count,
+            threshold: config.nic_threshold,
+            read_max,
+            source_bits: config.source_bits,
+        });
+        Offload {
+            shadow,
+            entries: Entries::new(limits),
+            landings: Landings::default(),
+            waiting: WaitingMessages::default(),
+            reclaims: VecDeque::new(),
+            is_due: false,
+            is_closing: false,
+        }
+    }
+}

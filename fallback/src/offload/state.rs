@@ -1,46 +1,22 @@
 //! The NIC's side as the protocol's core calls it.
 
-use std::collections::VecDeque;
 use std::hash::Hasher;
 
 use tagmatch_device::slab::Key;
 use tagmatch_device::tm::{RVH_BYTES, Rvh, TMH_BYTES};
-use tagmatch_device::{Buffer, Limits, PeerId, TagCaps, TagEvent};
-use tagmatch_shadow::{Cancel, Deleted, Removal, Shadow, ShadowConfig, ShadowError, Take, Why};
+use tagmatch_device::{Buffer, PeerId, TagEvent};
+use tagmatch_shadow::{CancelAnswer, Deleted, Removal, Shadow, ShadowError, Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag};
 
-use super::entries::Entries;
-use super::landings::{Data, Landing, Landings};
-use super::waiting::{Waiting, WaitingMessage};
-use crate::config::EngineConfig;
+use super::landings::{Landing, MatchedData};
+use super::waiting::WaitingMessage;
+use super::{Offload, Reclaim};
 use crate::error::Fault;
-use crate::receiving::unexpected::{Payload, UnexpectedMessage};
+use crate::receiving::unexpected::{Arrival, UnexpectedMessage};
 use crate::requests::request::{RequestId, Status};
 use crate::state::ProtocolState;
 use crate::todo::Todo;
 use crate::wire::AppCtx;
-
-/// What is known of a NIC's list.
-#[derive(Clone, Debug)]
-pub(crate) struct Offload {
-    pub(super) shadow: Shadow,
-    pub(super) entries: Entries,
-    landings: Landings,
-    waiting: Waiting,
-    pub(super) reclaims: VecDeque<Reclaim>,
-    /// [`Todo::Offload`] is under way.
-    pub(super) is_due: bool,
-    is_closing: bool,
-}
-
-/// A message for a receive whose buffer the NIC still has, though it can't use it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reclaim {
-    pub(super) handle: u32,
-    slot: u32,
-    why: Why,
-    message: Key,
-}
 
 /// What becomes of a message.
 enum MessagePlace {
@@ -58,43 +34,22 @@ enum MessagePlace {
 
 /// What the core calls.
 impl Offload {
-    pub(crate) fn new(caps: TagCaps, limits: Limits, config: &EngineConfig) -> Self {
-        let TagCaps { slots, operations, read_max, sync_every, first_count } = caps;
-        let shadow = Shadow::new(&ShadowConfig {
-            slots,
-            operations,
-            sync_every,
-            first_count,
-            threshold: config.nic_threshold,
-            read_max,
-            source_bits: config.source_bits,
-        });
-        Offload {
-            shadow,
-            entries: Entries::new(limits),
-            landings: Landings::default(),
-            waiting: Waiting::default(),
-            reclaims: VecDeque::new(),
-            is_due: false,
-            is_closing: false,
-        }
-    }
-
-    /// A receive is on the posted list. `length`: of its buffer, `None` if that is of several
-    /// slices. `is_sole`: only the sender that it names sends messages with its tag.
+    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages with
+    /// its tag.
     pub(crate) fn posted(
         &mut self,
         state: &mut ProtocolState,
-        index: u32,
+        request: RequestId,
         pattern: &Pattern,
-        length: Option<usize>,
         is_sole: bool,
     ) {
+        let index = request.index();
         // The NIC is asked for the tag alone, so the shadow sees the receive without its source.
         // Messages to oneself never pass the list.
         let oneself = SourceId(PeerId::ONESELF.0);
         let is_sole = is_sole && pattern.source() != Some(oneself);
         let asked = if is_sole { Pattern::new(pattern.tag(), pattern.mask()) } else { *pattern };
+        let length = state.requests.get(request).and_then(|line| line.buffer.run_len());
         match length {
             Some(length) => self.shadow.post(index, &asked, length as u64, true),
             None => self.shadow.post_in_software(index, &asked, Why::Slices),
@@ -103,7 +58,7 @@ impl Offload {
     }
 
     /// What a cancel of a posted receive means.
-    pub(crate) fn cancel(&mut self, state: &mut ProtocolState, index: u32) -> Cancel {
+    pub(crate) fn cancel(&mut self, state: &mut ProtocolState, index: u32) -> CancelAnswer {
         let answer = self.shadow.cancel(index);
         self.due(state);
         answer
@@ -113,11 +68,10 @@ impl Offload {
     pub(crate) fn arrived(
         &mut self,
         state: &mut ProtocolState,
-        status: Status,
-        ack: AppCtx,
-        payload: Payload<'_>,
+        arrival: &Arrival<'_>,
         through_list: bool,
     ) {
+        let status = arrival.status;
         let peer = status.source;
         self.shadow.source_seen(status.tag, through_list);
         if through_list {
@@ -132,10 +86,10 @@ impl Offload {
         };
         tell_match(state, &place, &status);
         if let MessagePlace::Receive(request) = place {
-            state.deliver_here(request, status, ack, payload);
+            state.deliver_here(request, arrival);
             self.searched(through_list);
         } else {
-            let message = state.unexpected.store(&status, ack, payload);
+            let message = state.unexpected.store(arrival);
             if let MessagePlace::Unexpected = place {
                 state.push_unexpected(message);
                 self.searched(through_list);
@@ -203,27 +157,37 @@ impl Offload {
             TagEvent::Added { entry } => self.told(state, |shadow| shadow.added(entry)),
             TagEvent::Synced => self.told(state, Shadow::synced),
             TagEvent::Matched { entry, peer, tag, app_ctx } => {
-                self.matched(state, entry, peer, Tag(tag), AppCtx(app_ctx))
+                let tag = Tag(tag);
+                let status =
+                    Status { source: peer, tag, length: 0, truncated: false, immediate: None };
+                self.matched(state, entry, status, AppCtx(app_ctx))
             }
             TagEvent::Landed { entry, length, immediate, buffer } => {
                 let length = length.into();
-                self.landed(state, entry, buffer, length, |landing| {
+                let note = |landing: &mut Landing| {
                     landing.status.length = length;
                     landing.status.immediate = landing.status.immediate.or(immediate);
-                    landing.data = Data::Here { written: length };
-                })
+                    landing.data = MatchedData::Here { written: length };
+                };
+                let landing = self.landed(state, entry, buffer, length);
+                landing.map(|landing| self.landings.learn(state, landing, note))
             }
             TagEvent::Incomplete { entry, buffer } => {
                 let headers = buffer.first_bytes(TMH_BYTES + RVH_BYTES);
                 let rvh: Option<&[u8; RVH_BYTES]> =
                     headers.get(TMH_BYTES..).and_then(|rest| rest.first_chunk());
                 let Rvh { va, rkey, len } = Rvh::parse(rvh.unwrap_or(&[0; RVH_BYTES]));
-                self.landed(state, entry, buffer, 0, |landing| {
+                let note = |landing: &mut Landing| {
                     landing.status.length = landing.status.length.max(len.into());
-                    landing.data = Data::Remote { va, rkey };
-                })
+                    landing.data = MatchedData::Remote { va, rkey };
+                };
+                let landing = self.landed(state, entry, buffer, 0);
+                landing.map(|landing| self.landings.learn(state, landing, note))
             }
-            TagEvent::Failed { entry, buffer } => self.failed(state, entry, buffer),
+            TagEvent::Failed { entry, buffer } => {
+                let landing = self.landed(state, entry, buffer, 0);
+                landing.map(|landing| self.landings.fail(state, landing))
+            }
             TagEvent::Deleted { entry, buffer } => self.deleted(state, entry, buffer),
             TagEvent::DeleteLost { entry } => self.delete_lost(state, entry),
         };
@@ -414,12 +378,10 @@ impl Offload {
         &mut self,
         state: &mut ProtocolState,
         slot: u32,
-        peer: PeerId,
-        tag: Tag,
+        status: Status,
         app_ctx: AppCtx,
     ) -> Option<()> {
         let index = self.told(state, |shadow| shadow.matched(slot))?;
-        let status = Status { source: peer, tag, length: 0, truncated: false, immediate: None };
         if state.observer.is_on() {
             tell_gone_before(state, index, &status);
             state.observer.tell(|observer| observer.matched(index, &status, true));
@@ -429,7 +391,7 @@ impl Offload {
         if let Some(entry) = self.entries.get(slot) {
             let request = entry.request;
             let named = entry.named;
-            let data = Data::Due;
+            let data = MatchedData::Due;
             if let Some(line) = state.requests.get_mut(request) {
                 line.read(&status, app_ctx.operation());
             }
@@ -437,7 +399,7 @@ impl Offload {
             let landing = self.landings.insert(landing);
             self.entries.set_landing(slot, landing);
             if lacks_companion {
-                state.await_companion(peer, app_ctx.operation(), landing);
+                state.await_companion(status.source, app_ctx.operation(), landing);
             }
         }
         self.search_on(state, index);
@@ -452,27 +414,18 @@ impl Offload {
         }
     }
 
+    /// The data of a match, of which the buffer holds `length` bytes, is there or will never be.
     fn landed(
         &mut self,
         state: &mut ProtocolState,
         slot: u32,
         buffer: Buffer,
         length: u64,
-        note: impl FnOnce(&mut Landing),
-    ) -> Option<()> {
+    ) -> Option<Key> {
         self.told(state, |shadow| shadow.landed(slot))?;
         let landing = self.entries.get(slot).and_then(|entry| entry.landing);
         self.entries.give_back(state, slot, buffer, length);
-        self.landings.learn(state, landing?, note);
-        Some(())
-    }
-
-    fn failed(&mut self, state: &mut ProtocolState, slot: u32, buffer: Buffer) -> Option<()> {
-        self.told(state, |shadow| shadow.landed(slot))?;
-        let landing = self.entries.get(slot).and_then(|entry| entry.landing);
-        self.entries.give_back(state, slot, buffer, 0);
-        self.landings.fail(state, landing?);
-        Some(())
+        landing
     }
 
     fn deleted(

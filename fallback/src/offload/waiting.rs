@@ -16,7 +16,7 @@ pub(super) struct WaitingMessage {
 
 /// All messages that wait.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingMessages {
     /// Messages that wait for a delete, by the index of the receive that they hit.
     for_receive: BTreeMap<u32, VecDeque<WaitingMessage>>,
     /// Messages behind one that waits, by the sender of both. An empty queue holds up the sender's
@@ -24,7 +24,7 @@ pub(super) struct Waiting {
     behind: BTreeMap<PeerId, VecDeque<WaitingMessage>>,
 }
 
-impl Waiting {
+impl WaitingMessages {
     /// Whether a message of this sender waits, so that its next ones must.
     pub(super) fn holds_up(&self, peer: PeerId) -> bool {
         self.behind.contains_key(&peer)

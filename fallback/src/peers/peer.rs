@@ -9,12 +9,11 @@ use std::collections::VecDeque;
 
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_soft::Tag;
 
-use crate::credit::{Allowance, Grant};
-use crate::error::PeerFault;
-use crate::receiving::arriving::Arriving;
-use crate::requests::request::{RequestId, SendMode, Status};
+use crate::credit::{CreditGrant, SendCredit};
+use crate::error::{Fault, PeerFault};
+use crate::receiving::arriving::PartialMessage;
+use crate::requests::request::{RequestId, Send, SendMode};
 use crate::wire::AppCtx;
 
 /// A peer's life.
@@ -31,24 +30,35 @@ pub(crate) fn forgotten(id: PeerId) -> Peer {
     Peer { state: PeerState::Down(PeerFault::Forgotten), ..Peer::new(id) }
 }
 
-/// A send that waits its turn.
-#[derive(Clone, Debug)]
-pub(crate) struct Queued {
-    pub(crate) request: RequestId,
-    pub(crate) mode: SendMode,
-    pub(crate) tag: Tag,
-    pub(crate) immediate: Option<u32>,
-    pub(crate) buffer: Buffer,
-    /// Bytes that have gone out in fragments.
-    pub(crate) sent: usize,
+/// Why a peer is down, if it is. Also for the number of a peer that was forgotten.
+pub(crate) fn fault(peers: &[Peer], peer: PeerId) -> Option<PeerFault> {
+    let known = peers.get(peer.index())?;
+    match known.id {
+        id if id == peer => known.fault(),
+        id if id.generation() > peer.generation() => Some(PeerFault::Forgotten),
+        _ => None,
+    }
 }
 
-impl Queued {
-    /// The envelope of the message to this peer.
-    pub(crate) fn status(&self, to: PeerId) -> Status {
-        let length = self.buffer.total_len() as u64;
-        Status { source: to, tag: self.tag, length, truncated: false, immediate: self.immediate }
+/// Why an operation with a peer fails, if it does.
+pub(crate) fn fault_of(peers: &[Peer], peer: PeerId) -> Option<Fault> {
+    match fault(peers, peer) {
+        Some(fault) => Some(Fault::PeerDown { peer, fault }),
+        None if peers.get(peer.index()).is_none_or(|known| known.id != peer) => {
+            Some(Fault::NoSuchPeer { peer })
+        }
+        None => None,
     }
+}
+
+/// A send that waits its turn.
+#[derive(Clone, Debug)]
+pub(crate) struct BacklogSend {
+    pub(crate) request: RequestId,
+    pub(crate) message: Send<Buffer>,
+    pub(crate) mode: SendMode,
+    /// Bytes that have gone out in fragments.
+    pub(crate) sent: usize,
 }
 
 /// One peer.
@@ -61,16 +71,16 @@ pub(crate) struct Peer {
     /// The largest payload that is better sent to it in fragments than read by it.
     pub(crate) fragmented_max: usize,
     /// A message of it of which some fragments have come.
-    pub(crate) arriving: Option<Box<Arriving>>,
+    pub(crate) arriving: Option<Box<PartialMessage>>,
     /// What we may send to it.
-    pub(crate) allowance: Allowance,
+    pub(crate) allowance: SendCredit,
     /// What it may send to us.
-    pub(crate) grant: Grant,
+    pub(crate) grant: CreditGrant,
     /// FINs, credits and aborts that found no room. Bounded: each answers something that came in
     /// on a credit, a peer's credits are bounded, and no more are granted while any wait here.
     pub(crate) controls: VecDeque<[u8; 16]>,
     /// Sends that wait for room or credit, first in, first out: none ever passes another.
-    pub(crate) backlog: VecDeque<Queued>,
+    pub(crate) backlog: VecDeque<BacklogSend>,
     /// A rendezvous request whose companion is to come, and the receive if a NIC has matched it.
     /// One at most: it comes before the peer's next request.
     pub(crate) awaited: Option<(AppCtx, Option<Key>)>,
@@ -106,8 +116,8 @@ impl Peer {
             eager_max: 0,
             fragmented_max: 0,
             arriving: None,
-            allowance: Allowance::default(),
-            grant: Grant::default(),
+            allowance: SendCredit::default(),
+            grant: CreditGrant::default(),
             controls: VecDeque::new(),
             backlog: VecDeque::new(),
             awaited: None,

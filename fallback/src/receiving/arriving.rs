@@ -6,7 +6,7 @@ use crate::store::Stored;
 
 /// A message of which some fragments are still to come. It has been charged as a whole.
 #[derive(Clone, Debug)]
-pub(crate) struct Arriving {
+pub(crate) struct PartialMessage {
     pub(crate) status: Status,
     /// Bytes of it that are here, less than its length.
     pub(crate) received: usize,
@@ -22,7 +22,7 @@ pub(crate) enum FragmentPlace {
     Store(Stored),
 }
 
-impl Arriving {
+impl PartialMessage {
     /// The credit that the message holds.
     pub(crate) fn cost(&self) -> Amount {
         Amount::of_eager(self.status.length)

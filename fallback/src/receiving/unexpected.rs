@@ -83,6 +83,14 @@ pub(crate) enum Payload<'a> {
     Remote(RemoteSpan),
 }
 
+/// A message that has just come, within its sender's credit.
+pub(crate) struct Arrival<'a> {
+    pub(crate) status: Status,
+    /// With *ack wanted*: the operation that its sender waits to see ended.
+    pub(crate) ack: AppCtx,
+    pub(crate) payload: Payload<'a>,
+}
+
 /// All unexpected messages of an engine, those included that a matched probe has taken off the
 /// list.
 #[derive(Clone, Debug)]
@@ -117,12 +125,8 @@ impl Unexpected {
 
     /// Makes a message of its envelope and copies its bytes, if they are here.
     #[inline]
-    pub(crate) fn store(
-        &mut self,
-        status: &Status,
-        ack: AppCtx,
-        payload: Payload<'_>,
-    ) -> UnexpectedMessage {
+    pub(crate) fn store(&mut self, arrival: &Arrival<'_>) -> UnexpectedMessage {
+        let Arrival { status, ack, payload } = arrival;
         let body = match payload {
             Payload::Here(bytes) => {
                 self.bytes += Amount::of_eager(status.length).bytes;
@@ -130,7 +134,7 @@ impl Unexpected {
             }
             Payload::Remote(span) => Body::Remote { address: span.address, key: span.key },
         };
-        UnexpectedMessage::new(status, ack, body)
+        UnexpectedMessage::new(status, *ack, body)
     }
 
     /// A block for a message of this length, which comes in fragments.

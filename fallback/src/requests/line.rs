@@ -14,7 +14,7 @@ use crate::wire::AppCtx;
 
 /// What a request is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RequestPhase {
     /// Nothing: the line is free.
     Free,
     /// A receive on the posted list.
@@ -30,13 +30,13 @@ pub(crate) enum Phase {
     Failed,
     /// No request: the line is in the completion queue, and says that its source is connected.
     PeerUp,
-    /// As [`Phase::PeerUp`]: its source is down, and the table keeps the reason beside the lines.
+    /// As [`RequestPhase::PeerUp`]: its source is down, and the table keeps the reason beside the lines.
     PeerDown,
 }
 
 /// What the owner of a request does until the request is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum RequestOwner {
     /// It asks now and then.
     Asks,
     /// It wants to be woken when the request is over.
@@ -63,8 +63,8 @@ pub(crate) struct Line {
     source: PeerId,
     immediate: u32,
     pub(crate) generation: u32,
-    pub(crate) phase: Phase,
-    pub(crate) owner: Owner,
+    pub(crate) phase: RequestPhase,
+    pub(crate) owner: RequestOwner,
     truncated: bool,
     has_immediate: bool,
 }
@@ -79,8 +79,8 @@ impl Default for Line {
     fn default() -> Self {
         Line {
             generation: 0,
-            phase: Phase::Free,
-            owner: Owner::Asks,
+            phase: RequestPhase::Free,
+            owner: RequestOwner::Asks,
             truncated: false,
             has_immediate: false,
             buffer: Buffer::default(),
@@ -96,24 +96,30 @@ impl Default for Line {
 impl Line {
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Done | Phase::Failed | Phase::PeerUp | Phase::PeerDown)
+        matches!(
+            self.phase,
+            RequestPhase::Done
+                | RequestPhase::Failed
+                | RequestPhase::PeerUp
+                | RequestPhase::PeerDown
+        )
     }
 
     /// The receive's handle on the posted list, if it is there.
     pub(crate) fn posted(&self) -> Option<PostedHandle> {
-        (self.phase == Phase::Posted).then(|| PostedHandle::from_bits(self.word))
+        (self.phase == RequestPhase::Posted).then(|| PostedHandle::from_bits(self.word))
     }
 
     /// Of a receive whose bytes are being read: its envelope, and the operation to acknowledge.
     #[expect(clippy::cast_possible_truncation, reason = "was put in as 32 bits")]
     pub(crate) fn reading(&self) -> Option<(Status, AppCtx)> {
-        (self.phase == Phase::Reading).then(|| (self.status(), AppCtx(self.word as u32)))
+        (self.phase == RequestPhase::Reading).then(|| (self.status(), AppCtx(self.word as u32)))
     }
 
     /// The receive has its message, whose bytes are to be read.
     pub(crate) fn read(&mut self, status: &Status, operation: AppCtx) {
         self.set_status(status);
-        self.phase = Phase::Reading;
+        self.phase = RequestPhase::Reading;
         self.word = operation.0.into();
     }
 
@@ -121,14 +127,14 @@ impl Line {
     #[inline(always)]
     pub(crate) fn finish(&mut self, status: &Status) {
         self.set_status(status);
-        self.phase = Phase::Done;
+        self.phase = RequestPhase::Done;
     }
 
     /// The line tells of a peer.
-    pub(crate) fn set_peer(&mut self, phase: Phase, peer: PeerId) {
+    pub(crate) fn set_peer(&mut self, phase: RequestPhase, peer: PeerId) {
         self.phase = phase;
         self.source = peer;
-        self.owner = Owner::Queue;
+        self.owner = RequestOwner::Queue;
     }
 
     #[inline(always)]

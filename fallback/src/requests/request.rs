@@ -152,6 +152,42 @@ impl From<Posted> for Started {
     }
 }
 
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Send<P> {
+    /// The receiver.
+    pub peer: PeerId,
+    /// Its tag, all 64 bits.
+    pub tag: Tag,
+    /// Immediate data, if there is any.
+    pub immediate: Option<u32>,
+    /// Its bytes: a slice, a [`Buffer`], or the place of one.
+    pub payload: P,
+}
+
+impl<P> Send<P> {
+    /// A message without immediate data.
+    pub fn new(peer: PeerId, tag: Tag, payload: P) -> Self {
+        Send { peer, tag, immediate: None, payload }
+    }
+
+    /// The same message with its bytes elsewhere.
+    #[inline(always)]
+    pub(crate) fn of<Q>(&self, payload: Q) -> Send<Q> {
+        let Send { peer, tag, immediate, .. } = *self;
+        Send { peer, tag, immediate, payload }
+    }
+}
+
+impl Send<Buffer> {
+    /// The envelope that the send ends with.
+    pub(crate) fn status(&self) -> Status {
+        let Send { peer: source, tag, immediate, .. } = *self;
+        let length = self.payload.total_len() as u64;
+        Status { source, tag, length, truncated: false, immediate }
+    }
+}
+
 /// When a send is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Searches through all requests, for what is rare.
 
-use crate::requests::line::Phase;
+use crate::requests::line::RequestPhase;
 use crate::requests::request::RequestId;
 use crate::requests::table::Requests;
 
@@ -8,7 +8,8 @@ impl Requests {
     /// All requests that are not over. Linear in the table.
     pub(crate) fn under_way(&self) -> Vec<RequestId> {
         let lines = (0..).zip(self.lines.iter());
-        let under_way = lines.filter(|(_, line)| line.phase != Phase::Free && !line.is_over());
+        let under_way =
+            lines.filter(|(_, line)| line.phase != RequestPhase::Free && !line.is_over());
         under_way.map(|(index, line)| RequestId::new(index, line.generation)).collect()
     }
 

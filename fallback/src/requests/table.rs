@@ -14,7 +14,7 @@ use tagmatch_soft::PostedHandle;
 use crate::error::{Fault, PeerFault};
 use crate::requests::copies::Copies;
 use crate::requests::ends::{EndList, Ends};
-use crate::requests::line::{Line, NO_LINE, Owner, Phase};
+use crate::requests::line::{Line, NO_LINE, RequestOwner, RequestPhase};
 use crate::requests::request::{Completion, End, RequestId, Status};
 
 /// Most requests of one engine: as many as a matching list holds.
@@ -73,7 +73,7 @@ impl Requests {
             return Some(Completion { result: Ok(status), buffer });
         }
         match self.get(request)?.phase {
-            Phase::Failed => self.take_failed(request),
+            RequestPhase::Failed => self.take_failed(request),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ impl Requests {
     pub fn ended(&mut self, request: RequestId) -> Option<Ended<'_>> {
         let index = request.index();
         let line = self.lines.get_mut(index as usize)?;
-        let is_done = line.generation == request.generation() && line.phase == Phase::Done;
+        let is_done = line.generation == request.generation() && line.phase == RequestPhase::Done;
         is_done.then_some(Ended { line, index, free: &mut self.free, len: &mut self.len })
     }
 
@@ -92,7 +92,7 @@ impl Requests {
     pub fn watch(&mut self, request: RequestId) -> bool {
         match self.get_mut(request) {
             Some(line) if !line.is_over() => {
-                line.owner = Owner::Sleeps;
+                line.owner = RequestOwner::Sleeps;
                 true
             }
             _ => false,
@@ -122,7 +122,7 @@ impl Requests {
         if line.generation != request.generation() {
             return;
         }
-        line.owner = Owner::Queue;
+        line.owner = RequestOwner::Queue;
         let is_over = line.is_over();
         self.ends.set_context(index, context);
         if is_over {
@@ -132,7 +132,7 @@ impl Requests {
 
     /// Whether the request is under way and its end goes to the completion queue.
     pub fn is_queued(&self, request: RequestId) -> bool {
-        self.get(request).is_some_and(|line| line.owner == Owner::Queue && !line.is_over())
+        self.get(request).is_some_and(|line| line.owner == RequestOwner::Queue && !line.is_over())
     }
 
     /// Takes the oldest ends, as many as the list has room for, in the order in which they came.
@@ -142,7 +142,7 @@ impl Requests {
             && let Some(index) = self.ends.pop(&self.lines)
         {
             let line = &mut self.lines[index as usize];
-            if line.phase == Phase::Done {
+            if line.phase == RequestPhase::Done {
                 let ended = Ended { line, index, free: &mut self.free, len: &mut self.len };
                 let (status, buffer) = ended.take();
                 list.done(self.ends.context(index), status, buffer);
@@ -180,7 +180,7 @@ impl Requests {
         let fault = self.faults.remove(&index);
         let buffer = self.free_line(index);
         match (phase, fault) {
-            (Phase::PeerDown, Some(Fault::PeerDown { peer, fault })) => {
+            (RequestPhase::PeerDown, Some(Fault::PeerDown { peer, fault })) => {
                 End::PeerDown { peer, fault }
             }
             (_, Some(fault)) => {
@@ -216,23 +216,25 @@ impl Requests {
 
     /// A peer is connected.
     pub(crate) fn peer_up(&mut self, peer: PeerId) {
-        self.push_peer(Phase::PeerUp, peer);
+        self.push_peer(RequestPhase::PeerUp, peer);
     }
 
     /// A peer is down, and everything that depends on it has ended.
     pub(crate) fn peer_down(&mut self, peer: PeerId, fault: PeerFault) {
-        if let Some(index) = self.push_peer(Phase::PeerDown, peer) {
+        if let Some(index) = self.push_peer(RequestPhase::PeerDown, peer) {
             self.faults.insert(index, Fault::PeerDown { peer, fault });
         }
     }
 
     /// `None`: nobody wants to know, or the table is full.
-    fn push_peer(&mut self, phase: Phase, peer: PeerId) -> Option<u32> {
-        let index = self.next_index().filter(|_| self.tells_peers && peer != PeerId::ONESELF)?;
-        let (_, line) = self.use_line();
+    fn push_peer(&mut self, phase: RequestPhase, peer: PeerId) -> Option<u32> {
+        if !self.tells_peers || peer == PeerId::ONESELF {
+            return None;
+        }
+        let (request, line) = self.vacant()?.take();
         line.set_peer(phase, peer);
-        self.push_end(index);
-        Some(index)
+        self.push_end(request.index());
+        Some(request.index())
     }
 }
 
@@ -251,104 +253,46 @@ impl Requests {
         }
     }
 
-    /// The name that the next request will have; `None` if there are too many.
-    pub(crate) fn vacant(&self) -> Option<RequestId> {
-        let index = self.next_index()?;
-        let generation = self.lines.get(index as usize).map_or(0, |line| line.generation);
-        Some(RequestId::new(index, generation))
-    }
-
-    /// The line that the next request will have; `None` if there are too many.
+    /// A place for another request; `None` if there are too many.
     #[inline(always)]
-    pub(crate) fn next_index(&self) -> Option<u32> {
-        if self.free != NO_LINE {
-            return Some(self.free);
+    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
+        if self.free == NO_LINE && !self.grow() {
+            return None;
         }
-        u32::try_from(self.lines.len()).ok().filter(|&index| index < REQUESTS_MAX)
-    }
-
-    /// Begins a posted receive, in the line that [`Requests::next_index`] gave last. With a
-    /// context, its end comes in the completion queue.
-    #[inline(always)]
-    pub(crate) fn post(
-        &mut self,
-        handle: PostedHandle,
-        buffer: Buffer,
-        context: Option<u64>,
-    ) -> RequestId {
-        let (request, line) = self.use_line();
-        line.phase = Phase::Posted;
-        // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
-        std::mem::forget(std::mem::replace(&mut line.buffer, buffer));
-        line.word = handle.to_bits();
-        if let Some(context) = context {
-            line.owner = Owner::Queue;
-            self.ends.set_context(request.index(), context);
-        }
-        request
+        Some(Vacant { index: self.free, requests: self })
     }
 
     /// Begins a send, or a receive whose message is here; `None` if there are too many requests.
     #[inline(always)]
     pub(crate) fn begin(&mut self) -> Option<RequestId> {
-        self.next_index()?;
-        let (request, line) = self.use_line();
-        line.phase = Phase::Sending;
+        let (request, line) = self.vacant()?.take();
+        line.phase = RequestPhase::Sending;
         Some(request)
     }
 
-    /// Begins a send that a device has taken, with the envelope that it ends with. Its name is the
-    /// one that [`Requests::vacant`] gave last.
-    pub(crate) fn begin_send(&mut self, status: &Status) {
-        let (_, line) = self.use_line();
-        line.set_status(status);
-        line.phase = Phase::Sending;
-    }
-
-    /// Begins a receive whose buffer a device has taken. Its name is the one that
-    /// [`Requests::vacant`] gave last.
-    pub(crate) fn begin_receive(&mut self, has_message: bool) {
-        let (_, line) = self.use_line();
-        line.phase = if has_message { Phase::Reading } else { Phase::Posted };
-    }
-
-    /// The line that [`Requests::next_index`] gave last, and the name of what is put there.
-    #[inline(always)]
-    fn use_line(&mut self) -> (RequestId, &mut Line) {
-        self.len += 1;
-        if self.free == NO_LINE {
-            self.grow();
-        }
-        let index = self.free;
-        let line = &mut self.lines[index as usize];
-        #[expect(clippy::cast_possible_truncation, reason = "was put in as 32 bits")]
-        {
-            self.free = line.word as u32;
-        }
-        line.owner = Owner::Asks;
-        (RequestId::new(index, line.generation), line)
-    }
-
-    /// Adds a free line.
+    /// Adds a free line. `false`: there are too many.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self) {
-        // `next_index` has seen that there are fewer than 2^30.
-        self.free = u32::try_from(self.lines.len()).unwrap_or(NO_LINE);
-        self.lines.push(Line::default());
+    fn grow(&mut self) -> bool {
+        let index = u32::try_from(self.lines.len()).unwrap_or(REQUESTS_MAX);
+        if index < REQUESTS_MAX {
+            self.free = index;
+            self.lines.push(Line::default());
+        }
+        index < REQUESTS_MAX
     }
 
     #[inline]
     pub(crate) fn get(&self, request: RequestId) -> Option<&Line> {
         let line = self.lines.get(request.index() as usize)?;
-        let is_here = line.generation == request.generation() && line.phase != Phase::Free;
+        let is_here = line.generation == request.generation() && line.phase != RequestPhase::Free;
         is_here.then_some(line)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, request: RequestId) -> Option<&mut Line> {
         let line = self.lines.get_mut(request.index() as usize)?;
-        let is_here = line.generation == request.generation() && line.phase != Phase::Free;
+        let is_here = line.generation == request.generation() && line.phase != RequestPhase::Free;
         is_here.then_some(line)
     }
 
@@ -357,7 +301,7 @@ impl Requests {
     pub(crate) fn matched(&mut self, index: u32) -> Option<Matched<'_>> {
         let Requests { lines, free, len, ends, .. } = self;
         let line = lines.get_mut(index as usize)?;
-        (line.phase == Phase::Posted).then_some(Matched { line, index, free, len, ends })
+        (line.phase == RequestPhase::Posted).then_some(Matched { line, index, free, len, ends })
     }
 
     /// Ends a request, if it is there, and tells its owner.
@@ -374,14 +318,14 @@ impl Requests {
         match result {
             Ok(status) => line.finish(&status),
             Err(fault) => {
-                line.phase = Phase::Failed;
+                line.phase = RequestPhase::Failed;
                 self.faults.insert(request.index(), fault);
             }
         }
         match owner {
-            Owner::Asks => {}
-            Owner::Queue => self.push_end(request.index()),
-            Owner::Sleeps | Owner::Gone => self.tell_owner(request),
+            RequestOwner::Asks => {}
+            RequestOwner::Queue => self.push_end(request.index()),
+            RequestOwner::Sleeps | RequestOwner::Gone => self.tell_owner(request),
         }
     }
 
@@ -403,9 +347,9 @@ impl Requests {
     #[inline(never)]
     pub(crate) fn tell_owner(&mut self, request: RequestId) {
         match self.get(request).map(|line| line.owner) {
-            Some(Owner::Sleeps) => self.woken.push(request),
-            Some(Owner::Gone) => self.remove(request),
-            Some(Owner::Asks | Owner::Queue) | None => {}
+            Some(RequestOwner::Sleeps) => self.woken.push(request),
+            Some(RequestOwner::Gone) => self.remove(request),
+            Some(RequestOwner::Asks | RequestOwner::Queue) | None => {}
         }
     }
 
@@ -414,8 +358,8 @@ impl Requests {
     #[must_use]
     pub(crate) fn detach(&mut self, request: RequestId) -> bool {
         let Some(line) = self.get_mut(request) else { return false };
-        line.owner = Owner::Gone;
-        let is_posted = line.phase == Phase::Posted;
+        line.owner = RequestOwner::Gone;
+        let is_posted = line.phase == RequestPhase::Posted;
         if line.is_over() {
             self.remove(request);
         }
@@ -469,13 +413,82 @@ impl Requests {
             }
         }
         for (index, line) in self.lines.iter().enumerate() {
-            if line.phase != Phase::Free {
+            if line.phase != RequestPhase::Free {
                 (index, line.phase as u8, line.owner as u8).hash(hasher);
                 if let Some(handle) = line.posted() {
                     posted(handle, hasher);
                 }
             }
         }
+    }
+}
+
+/// A free line, which the next request is put into.
+#[derive(Debug)]
+pub(crate) struct Vacant<'a> {
+    requests: &'a mut Requests,
+    index: u32,
+}
+
+impl<'a> Vacant<'a> {
+    #[inline(always)]
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The name that the request will have.
+    pub(crate) fn name(&self) -> RequestId {
+        RequestId::new(self.index, self.requests.lines[self.index as usize].generation)
+    }
+
+    /// Begins a posted receive. With a context, its end comes in the completion queue.
+    #[inline(always)]
+    pub(crate) fn post(
+        self,
+        handle: PostedHandle,
+        buffer: Buffer,
+        context: Option<u64>,
+    ) -> RequestId {
+        if let Some(context) = context {
+            self.requests.ends.set_context(self.index, context);
+        }
+        let (request, line) = self.take();
+        line.phase = RequestPhase::Posted;
+        // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
+        std::mem::forget(std::mem::replace(&mut line.buffer, buffer));
+        line.word = handle.to_bits();
+        if context.is_some() {
+            line.owner = RequestOwner::Queue;
+        }
+        request
+    }
+
+    /// Begins a send that a device has taken, with the envelope that it ends with.
+    pub(crate) fn begin_send(self, status: &Status) -> RequestId {
+        let (request, line) = self.take();
+        line.set_status(status);
+        line.phase = RequestPhase::Sending;
+        request
+    }
+
+    /// Begins a receive whose buffer a device has taken.
+    pub(crate) fn begin_receive(self, has_message: bool) -> RequestId {
+        let (request, line) = self.take();
+        line.phase = if has_message { RequestPhase::Reading } else { RequestPhase::Posted };
+        request
+    }
+
+    #[inline(always)]
+    fn take(self) -> (RequestId, &'a mut Line) {
+        let Vacant { requests, index } = self;
+        let line = &mut requests.lines[index as usize];
+        requests.len += 1;
+        #[expect(clippy::cast_possible_truncation, reason = "was put in as 32 bits")]
+        {
+            requests.free = line.word as u32;
+        }
+        line.owner = RequestOwner::Asks;
+        (RequestId::new(index, line.generation), line)
     }
 }
 
@@ -499,7 +512,7 @@ impl Ended<'_> {
     #[inline(always)]
     fn free(self) -> Buffer {
         let Ended { line, index, free, len } = self;
-        line.phase = Phase::Free;
+        line.phase = RequestPhase::Free;
         line.generation = line.generation.wrapping_add(1);
         line.word = (*free).into();
         *free = index;

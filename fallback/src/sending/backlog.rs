@@ -1,32 +1,21 @@
-//! The sending side. A message goes out at once if no other message to its peer waits; otherwise it
-//! waits behind the others, in order.
-//!
-//! ```text
-//!            eager, in credit, nothing before it, room
-//! send --------------------------------------------------> on its way, complete
-//!   \
-//!    +--> backlog of the peer --head--> eager        --> complete, or waits for its FIN
-//!               ^                 |\--> fragments    --> complete after the last one
-//!               |                  \--> rendezvous   --> waits for its FIN
-//!               +---- no room: at the next progress; no credit: when a credit message comes
-//! ```
+//! Backlogs: sends that wait for room, for credit or for a place, first in, first out.
 
 use std::collections::HashSet;
 
 use tagmatch_device::slab::Key;
 use tagmatch_device::{Buffer, Device, ExposureId, Outgoing, PeerId, Refused};
 
-use crate::config::EngineConfig;
-use crate::core::Core;
+use super::Sending;
 use crate::credit::Amount;
 use crate::error::Fault;
-use crate::peers::peer::{PeerState, Queued};
+use crate::peers::peer::{BacklogSend, PeerState};
 use crate::requests::request::SendMode;
-use crate::slices::{self, Scratch};
+use crate::slices;
+use crate::state::ProtocolState;
 use crate::todo::{Operation, SendMemory, Todo};
 
 /// Why the head of a backlog was not sent, and what it waits for.
-pub(super) enum Blocked {
+pub(super) enum WhyQueued {
     /// The device has no room for messages to the peer. The send waits until it has.
     Room,
     /// All places for operations, or for exposed buffers, are taken. The send waits until one is
@@ -39,72 +28,44 @@ pub(super) enum Blocked {
 }
 
 /// The outcome of an attempt to send the head of a backlog.
-pub(super) type Sent = Result<(), (Queued, Blocked)>;
+pub(super) type SendOutcome = Result<(), (BacklogSend, WhyQueued)>;
 
-impl From<Refused> for Blocked {
+impl From<Refused> for WhyQueued {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Full => Blocked::Room,
+            Refused::Full => WhyQueued::Room,
             // `TooLong` can't be, for `eager_max` is at most what the peer has announced.
-            Refused::NotUp | Refused::Down | Refused::TooLong => Blocked::Down,
+            Refused::NotUp | Refused::Down | Refused::TooLong => WhyQueued::Down,
         }
     }
-}
-
-/// The state of the sending side.
-#[derive(Clone, Debug)]
-pub(crate) struct Sending {
-    pub(super) eager_max: usize,
-    fragmented_max: usize,
-    pub(super) operations_max: u32,
-    /// Peers whose queues wait for room on the way to them.
-    pub(crate) waiting_for_room: Vec<PeerId>,
-    /// Peers whose backlogs wait for an operation to end.
-    waiting_for_place: Vec<PeerId>,
-    /// Buffers that the device exposes, including those of operations that have ended and are not
-    /// yet cleaned up.
-    pub(super) exposed: usize,
-    pub(super) scratch: Scratch,
 }
 
 impl Sending {
-    pub(crate) fn new(config: &EngineConfig) -> Self {
-        Sending {
-            eager_max: config.eager_max,
-            fragmented_max: config.fragmented_max,
-            operations_max: config.operations_max,
-            waiting_for_room: Vec::new(),
-            waiting_for_place: Vec::new(),
-            exposed: 0,
-            scratch: Scratch::default(),
-        }
-    }
-
     /// Puts a send at the end of its peer's backlog, and sends it if nothing waits before it and
     /// there is room.
     pub(crate) fn queue<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
-        id: PeerId,
-        send: Queued,
+        send: BacklogSend,
     ) {
-        let peer = core.state.peer_mut(id);
+        let id = send.message.peer;
+        let peer = state.peer_mut(id);
         peer.backlog.push_back(send);
         if peer.backlog.len() == 1 && !peer.waits_for_room {
-            self.flush(core, device, id);
+            self.flush(state, device, id);
         }
     }
 
     /// Sends a control message, behind those that wait.
     pub(crate) fn control<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
         id: PeerId,
         bytes: [u8; 16],
     ) {
-        let peer = core.state.peer_mut(id);
+        let peer = state.peer_mut(id);
         match peer.state {
             PeerState::Down(_) => {}
             _ if !peer.controls.is_empty() => peer.controls.push_back(bytes),
@@ -112,7 +73,7 @@ impl Sending {
                 let message = Outgoing { header: &bytes, payload: &[], immediate: None };
                 if device.send(id, message) == Err(Refused::Full) {
                     peer.controls.push_back(bytes);
-                    self.wait_for_room(core, id);
+                    self.wait_for_room(state, id);
                 }
             }
         }
@@ -122,7 +83,7 @@ impl Sending {
     /// tried again.
     pub(crate) fn finish<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
         operation: Operation,
         result: Result<(), Fault>,
@@ -132,16 +93,15 @@ impl Sending {
             SendMemory::Exposed(id) => self.take_back(device, status.source, id),
             SendMemory::Sent(buffer) => buffer,
         };
-        let state = &mut core.state;
         state.requests.complete(request, result.map(|()| status), slices::of_owner(buffer));
         state.todo.extend(self.waiting_for_place.drain(..).map(Todo::Flush));
     }
 
     /// Tries again to send to the peers for whose messages the device had no room.
-    pub(crate) fn retry<D: Device>(&mut self, core: &mut Core, device: &mut D) {
+    pub(crate) fn retry<D: Device>(&mut self, state: &mut ProtocolState, device: &mut D) {
         for peer in std::mem::take(&mut self.waiting_for_room) {
-            core.state.peer_mut(peer).waits_for_room = false;
-            self.flush(core, device, peer);
+            state.peer_mut(peer).waits_for_room = false;
+            self.flush(state, device, peer);
         }
     }
 
@@ -152,8 +112,8 @@ impl Sending {
 
     /// The peers to which the oldest waiting send waits for credit, and for each the number of
     /// sends that have left its backlog so far. Linear in the peers.
-    pub(crate) fn credit_waits(&self, core: &Core) -> Vec<(PeerId, u64)> {
-        let waits = core.state.peers.iter().filter(|peer| {
+    pub(crate) fn credit_waits(&self, state: &ProtocolState) -> Vec<(PeerId, u64)> {
+        let waits = state.peers.iter().filter(|peer| {
             // A send may also wait for control messages, for room, or for a place for an operation.
             let is_first = peer.is_connected() && peer.controls.is_empty() && !peer.waits_for_room;
             is_first && !peer.backlog.is_empty() && !self.waiting_for_place.contains(&peer.id)
@@ -161,8 +121,7 @@ impl Sending {
         waits.map(|peer| (peer.id, peer.sends_gone)).collect()
     }
 
-    fn wait_for_room(&mut self, core: &mut Core, id: PeerId) {
-        let state = &mut core.state;
+    fn wait_for_room(&mut self, state: &mut ProtocolState, id: PeerId) {
         if !std::mem::replace(&mut state.peer_mut(id).waits_for_room, true) {
             self.waiting_for_room.push(id);
             state.counters.room_stalls += 1;
@@ -170,8 +129,13 @@ impl Sending {
     }
 
     /// Sends the waiting messages of a peer, until one has to wait again.
-    pub(crate) fn flush<D: Device>(&mut self, core: &mut Core, device: &mut D, id: PeerId) {
-        let peer = core.state.peer_mut(id);
+    pub(crate) fn flush<D: Device>(
+        &mut self,
+        state: &mut ProtocolState,
+        device: &mut D,
+        id: PeerId,
+    ) {
+        let peer = state.peer_mut(id);
         if peer.state != PeerState::Up {
             return;
         }
@@ -179,31 +143,31 @@ impl Sending {
         while let Some(bytes) = peer.controls.front() {
             let message = Outgoing { header: bytes, payload: &[], immediate: None };
             if device.send(id, message) == Err(Refused::Full) {
-                return self.wait_for_room(core, id);
+                return self.wait_for_room(state, id);
             }
             peer.controls.pop_front();
         }
         if had_controls {
             // A peer is granted no credit while control messages wait for it.
-            core.state.grant_credit(id);
+            state.grant_credit(id);
         }
         // Control messages go first: the companion of a rendezvous that was just sent may be one of
         // them.
-        while core.state.peer_mut(id).controls.is_empty()
-            && let Some(head) = core.state.peer_mut(id).backlog.pop_front()
+        while state.peer_mut(id).controls.is_empty()
+            && let Some(head) = state.peer_mut(id).backlog.pop_front()
         {
-            if let Err((head, blocked)) = self.send_head(core, device, id, head) {
-                core.state.peer_mut(id).backlog.push_front(head);
+            if let Err((head, blocked)) = self.send_head(state, device, head) {
+                state.peer_mut(id).backlog.push_front(head);
                 match blocked {
-                    Blocked::Room => self.wait_for_room(core, id),
-                    Blocked::Place if self.waiting_for_place.contains(&id) => {}
-                    Blocked::Place => self.waiting_for_place.push(id),
-                    Blocked::Credit => core.state.counters.credit_stalls += 1,
-                    Blocked::Down => {}
+                    WhyQueued::Room => self.wait_for_room(state, id),
+                    WhyQueued::Place if self.waiting_for_place.contains(&id) => {}
+                    WhyQueued::Place => self.waiting_for_place.push(id),
+                    WhyQueued::Credit => state.counters.credit_stalls += 1,
+                    WhyQueued::Down => {}
                 }
                 return;
             }
-            core.state.peer_mut(id).sends_gone += 1;
+            state.peer_mut(id).sends_gone += 1;
         }
     }
 
@@ -211,13 +175,12 @@ impl Sending {
     /// allow.
     fn send_head<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
-        id: PeerId,
-        send: Queued,
-    ) -> Sent {
-        let peer = core.state.peer_mut(id);
-        let length = send.buffer.total_len();
+        send: BacklogSend,
+    ) -> SendOutcome {
+        let peer = state.peer_mut(send.message.peer);
+        let length = send.message.payload.total_len();
         let eager = Amount::eager(length);
         let small = length <= self.eager_max.min(peer.eager_max);
         // A synchronous message without payload is an eager message that wants a FIN. It could be a
@@ -227,21 +190,21 @@ impl Sending {
             && length <= self.fragmented_max.min(peer.fragmented_max);
         let asks_for_match = send.mode == SendMode::Synchronous && length > 0;
         if small && !asks_for_match && peer.allowance.covers(eager) {
-            return self.send_eager(core, device, id, send, eager);
+            return self.send_eager(state, device, send, eager);
         }
         if send.sent > 0 || !small && is_fragmented && peer.allowance.covers(eager) {
-            return self.send_fragments(core, device, id, send, eager);
+            return self.send_fragments(state, device, send, eager);
         }
         if length == 0 || !peer.allowance.covers(Amount::RENDEZVOUS) {
-            return Err((send, Blocked::Credit));
+            return Err((send, WhyQueued::Credit));
         }
         let is_turned = (small || is_fragmented) && !asks_for_match;
-        core.state.counters.eager_turned += u64::from(is_turned);
-        self.send_rendezvous(core, device, id, send)
+        state.counters.eager_turned += u64::from(is_turned);
+        self.send_rendezvous(state, device, send)
     }
 
-    pub(super) fn begin(&self, core: &mut Core, operation: Operation) -> Option<Key> {
-        core.operations.insert(operation, self.operations_max).ok()
+    pub(super) fn begin(&self, state: &mut ProtocolState, operation: Operation) -> Option<Key> {
+        state.operations.insert(operation, self.operations_max).ok()
     }
 
     pub(super) fn take_back<D: Device>(

@@ -1,14 +1,14 @@
 //! Eager messages: header and payload in one message of the device.
 
-use tagmatch_device::{Buffer, Device, Outgoing, PeerId};
-use tagmatch_soft::Tag;
+use tagmatch_device::{Buffer, Device, Outgoing};
 
-use super::backlog::{Blocked, Sending, Sent};
-use crate::core::Core;
+use super::Sending;
+use super::backlog::{SendOutcome, WhyQueued};
 use crate::credit::Amount;
-use crate::peers::peer::Queued;
-use crate::requests::request::SendMode;
+use crate::peers::peer::BacklogSend;
+use crate::requests::request::{Send, SendMode};
 use crate::slices;
+use crate::state::ProtocolState;
 use crate::todo::{Operation, SendMemory};
 use crate::wire::{AppCtx, Opcode, Tmh};
 
@@ -17,14 +17,11 @@ impl Sending {
     #[inline(always)]
     pub(crate) fn at_once<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
-        id: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        payload: &[u8],
+        message: Send<&[u8]>,
     ) -> bool {
-        let state = &mut core.state;
+        let Send { peer: id, tag, immediate, payload } = message;
         let Some(peer) = state.peers.get_mut(id.index()) else { return false };
         let cost = Amount::eager(payload.len());
         let fits = payload.len() <= self.eager_max.min(peer.eager_max);
@@ -44,59 +41,54 @@ impl Sending {
     #[inline(never)]
     pub(crate) fn gathered_at_once<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
-        id: PeerId,
-        tag: Tag,
-        immediate: Option<u32>,
-        buffer: &Buffer,
+        message: &Send<Buffer>,
     ) -> bool {
-        if buffer.total_len() > self.eager_max {
+        if message.payload.total_len() > self.eager_max {
             return false;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let payload = scratch.bytes(buffer);
-        let is_sent = self.at_once(core, device, id, tag, immediate, payload);
+        let payload = scratch.bytes(&message.payload);
+        let is_sent = self.at_once(state, device, message.of(payload));
         self.scratch = scratch;
         is_sent
     }
 
     pub(super) fn send_eager<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
-        id: PeerId,
-        send: Queued,
+        send: BacklogSend,
         cost: Amount,
-    ) -> Sent {
-        let status = send.status(id);
+    ) -> SendOutcome {
+        let status = send.message.status();
         let operation = if send.mode == SendMode::Standard {
             None
         } else {
             let memory = SendMemory::Sent(Buffer::default());
-            match self.begin(core, Operation { request: send.request, status, memory }) {
+            match self.begin(state, Operation { request: send.request, status, memory }) {
                 Some(key) => Some(key),
-                None => return Err((send, Blocked::Place)),
+                None => return Err((send, WhyQueued::Place)),
             }
         };
         let app_ctx =
             operation.map_or(AppCtx::default(), |k| AppCtx::new(k.index, k.generation).with_ack());
-        let header = Tmh { opcode: Opcode::Eager, app_ctx, tag: send.tag }.emit();
-        let payload = self.scratch.bytes(&send.buffer);
-        let message = Outgoing { header: &header, payload, immediate: send.immediate };
-        if let Err(refused) = device.send(id, message) {
-            operation.map(|key| core.operations.remove(key));
+        let header = Tmh { opcode: Opcode::Eager, app_ctx, tag: status.tag }.emit();
+        let payload = self.scratch.bytes(&send.message.payload);
+        let message = Outgoing { header: &header, payload, immediate: status.immediate };
+        if let Err(refused) = device.send(status.source, message) {
+            operation.map(|key| state.operations.remove(key));
             return Err((send, refused.into()));
         }
-        core.state.peer_mut(id).allowance.spend(cost);
-        core.state.counters.eager_sent += 1;
-        match operation.and_then(|key| core.operations.get_mut(key)) {
-            Some(operation) => operation.memory = SendMemory::Sent(send.buffer),
-            None => core.state.requests.complete(
-                send.request,
-                Ok(status),
-                slices::of_owner(send.buffer),
-            ),
+        state.peer_mut(status.source).allowance.spend(cost);
+        state.counters.eager_sent += 1;
+        match operation.and_then(|key| state.operations.get_mut(key)) {
+            Some(operation) => operation.memory = SendMemory::Sent(send.message.payload),
+            None => {
+                let buffer = slices::of_owner(send.message.payload);
+                state.requests.complete(send.request, Ok(status), buffer);
+            }
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! Messages in fragments: each a message of the device, one behind the other.
 
-use tagmatch_device::{Device, Outgoing, PeerId};
+use tagmatch_device::{Device, Outgoing};
 
-use super::backlog::{Sending, Sent};
-use crate::core::Core;
+use super::Sending;
+use super::backlog::SendOutcome;
 use crate::credit::Amount;
-use crate::peers::peer::Queued;
+use crate::peers::peer::BacklogSend;
+use crate::requests::request::Send;
 use crate::slices;
+use crate::state::ProtocolState;
 use crate::wire::Fragment;
 
 /// Most bytes of payload in a fragment. A shorter one costs more for each byte.
@@ -28,21 +30,21 @@ impl Sending {
     /// charged for the whole message.
     pub(super) fn send_fragments<D: Device>(
         &mut self,
-        core: &mut Core,
+        state: &mut ProtocolState,
         device: &mut D,
-        id: PeerId,
-        mut send: Queued,
+        mut send: BacklogSend,
         cost: Amount,
-    ) -> Sent {
-        let payload = self.scratch.bytes(&send.buffer);
-        let peer = core.state.peer_mut(id);
+    ) -> SendOutcome {
+        let Send { peer: id, tag, immediate, .. } = send.message;
+        let payload = self.scratch.bytes(&send.message.payload);
+        let peer = state.peer_mut(id);
         let part_max = fragment_bytes(payload.len(), peer.eager_max);
         while send.sent < payload.len() {
             let end = payload.len().min(send.sent + part_max);
             let length = payload.len() as u64;
             let offset = send.sent as u64;
             let (fragment, immediate) = match offset {
-                0 => (Fragment::First { tag: send.tag, length }, send.immediate),
+                0 => (Fragment::First { tag, length }, immediate),
                 _ => (Fragment::Next { offset }, None),
             };
             let header = fragment.emit();
@@ -56,11 +58,11 @@ impl Sending {
             }
             send.sent = end;
         }
-        let status = send.status(id);
-        let state = &mut core.state;
+        let status = send.message.status();
         state.counters.eager_sent += 1;
         state.counters.fragmented_sent += 1;
-        state.requests.complete(send.request, Ok(status), slices::of_owner(send.buffer));
+        let buffer = slices::of_owner(send.message.payload);
+        state.requests.complete(send.request, Ok(status), buffer);
         Ok(())
     }
 }

@@ -1,6 +1,58 @@
-//! Messages to peers, from a call to the device.
+//! The sending side. A message goes out at once if no other message to its peer waits; otherwise it
+//! waits behind the others, in order.
+//!
+//! ```text
+//!            eager, in credit, nothing before it, room
+//! send --------------------------------------------------> on its way, complete
+//!   \
+//!    +--> backlog of the peer --head--> eager        --> complete, or waits for its FIN
+//!               ^                 |\--> fragments    --> complete after the last one
+//!               |                  \--> rendezvous   --> waits for its FIN
+//!               +---- no room: at the next progress; no credit: when a credit message comes
+//! ```
 
 pub(crate) mod backlog;
 mod eager;
 mod fragments;
 mod rendezvous;
+
+use tagmatch_device::PeerId;
+
+use crate::config::EngineConfig;
+use crate::slices::Scratch;
+
+/// The state of the sending side.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    eager_max: usize,
+    fragmented_max: usize,
+    operations_max: u32,
+    /// Peers whose queues wait for room on the way to them.
+    waiting_for_room: Vec<PeerId>,
+    /// Peers whose backlogs wait for an operation to end.
+    waiting_for_place: Vec<PeerId>,
+    /// Buffers that the device exposes, including those of operations that have ended and are not
+    /// yet cleaned up.
+    exposed: usize,
+    scratch: Scratch,
+}
+
+impl Sending {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        Sending {
+            eager_max: config.eager_max,
+            fragmented_max: config.fragmented_max,
+            operations_max: config.operations_max,
+            waiting_for_room: Vec::new(),
+            waiting_for_place: Vec::new(),
+            exposed: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Peers whose queues wait for room on the way to them.
+    #[inline(always)]
+    pub(crate) fn waiting_for_room(&self) -> &[PeerId] {
+        &self.waiting_for_room
+    }
+}

@@ -192,12 +192,12 @@ impl Wire {
 
     fn next_read(&mut self) -> Option<(ReadRequest, Result<(), ReadError>)> {
         let mut net = self.net.borrow_mut();
-        let gone = |r: &ReadRequest| {
+        let is_from_dead = |r: &ReadRequest| {
             let peer = r.peer.index();
             self.down[peer] || net.dead[self.peers[peer]]
         };
-        let at = self.reads.iter().position(|r| gone(r) || !net.reads_hang)?;
-        if gone(&self.reads[at]) {
+        let at = self.reads.iter().position(|r| is_from_dead(r) || !net.reads_hang)?;
+        if is_from_dead(&self.reads[at]) {
             return self.reads.remove(at).map(|read| (read, Err(ReadError::PeerDown)));
         }
         let mut read = self.reads.remove(at)?;

@@ -261,15 +261,15 @@ mod tests {
         while reader.has_to_send() || ended.len() < 2 {
             reader.push(&mut there, nothing_is_exposed).unwrap();
             for message in there.messages.drain(..) {
-                let taken = owner.receive(&Bytes::from_slice(&message), |_| Ok(()));
-                assert!(taken.unwrap().is_none());
+                let result = owner.receive(&Bytes::from_slice(&message), |_| Ok(()));
+                assert!(result.unwrap().is_none());
             }
             assert!(owner.has_to_send());
             owner.push(&mut back, exposed).unwrap();
             for message in back.messages.drain(..) {
                 parts += usize::from(message.len() > ReadMessage::HEADER_BYTES);
-                let taken = reader.receive(&Bytes::from_slice(&message), |_| Ok(()));
-                ended.extend(taken.unwrap());
+                let result = reader.receive(&Bytes::from_slice(&message), |_| Ok(()));
+                ended.extend(result.unwrap());
             }
         }
         assert!(!owner.has_to_send() && parts == 3);
@@ -345,8 +345,8 @@ mod tests {
             reads.start(span, Buffer::zeroed(3), 7);
             let mut path = Queue { capacity: 8, ..Queue::default() };
             reads.push(&mut path, nothing_is_exposed).unwrap();
-            let told = reads.receive(&Bytes::from_slice(&message), |_| Ok(()));
-            assert!(told.is_err(), "{at}");
+            let result = reads.receive(&Bytes::from_slice(&message), |_| Ok(()));
+            assert!(result.is_err(), "{at}");
         }
     }
 }

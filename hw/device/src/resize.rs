@@ -30,8 +30,8 @@ impl Buffer {
         if length == self.len() && self.is_writable() {
             return self;
         }
-        let kept = length.min(self.len());
-        self.copied(0..kept, length)
+        let kept_length = length.min(self.len());
+        self.copied(0..kept_length, length)
     }
 
     /// The bytes at `range`. Without a copy if these are all, or the first ones of a vector of

@@ -6,7 +6,7 @@ mod wire;
 
 use libfuzzer_sys::fuzz_target;
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{MatchEngine, SendMode, Started};
+use tagmatch_fallback::{MatchEngine, Send, SendMode, Started};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use wire::{config, forge, kill, meet, nodes, settle};
@@ -30,8 +30,8 @@ fuzz_target!(|data: &[u8]| {
         let size = usize::from(*length) * 20;
         match what % 8 {
             0..=3 => forge(&net, 1, 0, bytes),
-            4 => begin(n[0].send(hostile, tag, None, Buffer::zeroed(size), SendMode::Delivered)),
-            5 => begin(n[0].send(hostile, tag, Some(1), Buffer::zeroed(size), SendMode::Standard)),
+            4 => begin(n[0].send(Send::new(hostile, tag, Buffer::zeroed(size)), SendMode::Delivered)),
+            5 => begin(n[0].send(Send { immediate: Some(1), ..Send::new(hostile, tag, Buffer::zeroed(size)) }, SendMode::Standard)),
             6 => {
                 let pattern = Pattern::new(tag, TagMask(3)).from_source(SourceId(hostile.0));
                 begin(n[0].receive(&pattern, Buffer::zeroed(size)).into());
@@ -53,7 +53,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(n[0].requests_mut().take(request).is_some() || n[0].peer_fault(hostile).is_none());
     }
     let receive = n[2].receive(&Pattern::new(Tag(9), TagMask::EXACT), Buffer::zeroed(5000));
-    begin_ok(n[0].send(good, Tag(9), None, Buffer::zeroed(5000), SendMode::Standard));
+    begin_ok(n[0].send(Send::new(good, Tag(9), Buffer::zeroed(5000)), SendMode::Standard));
     settle(&mut n);
     if let Ok(receive) = receive {
         assert!(n[2].requests_mut().take(receive).is_some_and(|done| done.result.is_ok()));

@@ -66,7 +66,7 @@ impl Endpoint {
         };
         let key = self.vacant()?;
         let options = SendOptions::default().mode(mode).immediate(immediate);
-        match self.worker.send_queued_with(peer, tag, buffer, options, key.to_bits()) {
+        match self.worker.send_queued_with(peer, tag, buffer, options.context(key.to_bits())) {
             Ok(QueuedSend::Complete(_)) => self.bound.tell(sinks, Entry::new(context, kind), tells),
             Ok(QueuedSend::UnderWay(request)) => {
                 let receive = Receive { context, kind, start: 0, room: 0, tells, multi: None };

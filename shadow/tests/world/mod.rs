@@ -7,7 +7,7 @@ mod nic;
 use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_shadow::table::State;
-use tagmatch_shadow::{Cancel, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, Why};
+use tagmatch_shadow::{CancelAnswer, Deleted, Op, Refusal, Shadow, ShadowConfig, Take, Why};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::random::Random;
 
@@ -201,8 +201,8 @@ impl World {
     }
 
     fn execute(&mut self) -> Outcome {
-        let gone = self.nic.execute();
-        self.say(|| format!("NIC executes an operation, removes {gone:?}"));
+        let executed = self.nic.execute();
+        self.say(|| format!("NIC executes an operation, removes {executed:?}"));
         Ok(())
     }
 
@@ -345,16 +345,16 @@ impl World {
         let cancel = self.shadow.cancel(id);
         self.say(|| format!("cancel id {id} receive {number}: {cancel:?}"));
         match cancel {
-            Cancel::Software => {
+            CancelAnswer::Software => {
                 self.unpost(id)?;
                 self.free_ids.push(id);
                 self.judge.cancelled(number)
             }
-            Cancel::Asked => {
+            CancelAnswer::Asked => {
                 self.judge.cancel(number);
                 Ok(())
             }
-            Cancel::TooLate => Ok(()),
+            CancelAnswer::TooLate => Ok(()),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The API calls of a program.
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::{Fault, MatchEngine, MessageId, RequestId, SendMode, Started, Status};
+use tagmatch_fallback::{
+    Fault, MatchEngine, MessageId, RequestId, Send, SendMode, Started, Status,
+};
 use tagmatch_soft::{Tag, TagLayout};
 
 use super::World;
@@ -38,12 +40,21 @@ impl<A: Adapter> World<'_, A> {
         let word = immediate.then_some(message);
         let ended = match mode {
             Mode::Inject => {
-                let result = engine.inject(peer, Tag(tag), word, &payload, u64::MAX);
+                let result = engine.inject(
+                    Send { immediate: word, ..Send::new(peer, Tag(tag), &payload) },
+                    u64::MAX,
+                );
                 self.buffers.recycle(payload.into());
                 result.map(|_| None)
             }
             Mode::Send(mode) => {
-                match engine.send(peer, Tag(tag), word, self.buffers.buffer(payload), mode) {
+                match engine.send(
+                    Send {
+                        immediate: word,
+                        ..Send::new(peer, Tag(tag), self.buffers.buffer(payload))
+                    },
+                    mode,
+                ) {
                     Started::Sent(buffer) => {
                         let buffer = joined(buffer)?;
                         let early = mode != SendMode::Standard;

@@ -233,7 +233,7 @@ fn long_lists_of_posted_receives_are_plain_lists_in_every_situation() {
 
 /// The situations of a long list of unexpected messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
+enum AskedSituation {
     /// A receive searched a class that has an index.
     Index(Lookup),
     /// A receive searched a class without an index, which was then built.
@@ -262,7 +262,7 @@ impl UnexpectedRun {
         self.oracle.push((handle, tag, source, self.arrived));
     }
 
-    fn remove(&mut self, met: &mut Met<Asked>) {
+    fn remove(&mut self, met: &mut Met<AskedSituation>) {
         if self.oracle.is_empty() {
             return;
         }
@@ -271,7 +271,7 @@ impl UnexpectedRun {
         assert_eq!(self.list.remove(handle), Ok(value));
     }
 
-    fn ask(&mut self, met: &mut Met<Asked>) {
+    fn ask(&mut self, met: &mut Met<AskedSituation>) {
         let class = self.random.index(self.classes);
         let pattern = pattern(class, self.random.below(self.keys));
         let oldest = self.oracle.iter().position(|&(_, t, s, _)| pattern.matches(t, s));
@@ -280,9 +280,9 @@ impl UnexpectedRun {
         let expected = oldest.map(|at| self.oracle[at]);
         assert_eq!(self.list.find(&pattern), expected.map(|(handle, ..)| handle));
         met.count(match lookup {
-            Some(lookup) => Asked::Index(lookup),
-            None if self.list.stats().builds > builds => Asked::Builds,
-            None => Asked::Walks,
+            Some(lookup) => AskedSituation::Index(lookup),
+            None if self.list.stats().builds > builds => AskedSituation::Builds,
+            None => AskedSituation::Walks,
         });
         if let (Some(at), Some((handle, ..))) = (oldest, expected) {
             self.count_removed(handle, met);
@@ -291,14 +291,14 @@ impl UnexpectedRun {
         assert_eq!(self.list.take(&pattern), expected.map(|(.., value)| value));
     }
 
-    fn count_removed(&self, handle: UnexpectedHandle, met: &mut Met<Asked>) {
+    fn count_removed(&self, handle: UnexpectedHandle, met: &mut Met<AskedSituation>) {
         for (lookup, in_chain) in self.list.standings(handle) {
-            met.count(Asked::Removed(lookup, in_chain));
+            met.count(AskedSituation::Removed(lookup, in_chain));
         }
     }
 }
 
-fn unexpected_history(classes: usize, seed: u64, met: &mut Met<Asked>) {
+fn unexpected_history(classes: usize, seed: u64, met: &mut Met<AskedSituation>) {
     let list = UnexpectedList::new(seed);
     let mut random = Random::new(seed);
     // The number of keys differs by class, since classes compare different bits. Some class has
@@ -336,10 +336,10 @@ fn long_lists_of_unexpected_messages_are_plain_lists_in_every_situation() {
     }
     unexpected_history(40, 0, &mut met);
     let lookups = [Lookup::Home, Lookup::Farther, Lookup::Missing, Lookup::MissingFarther];
-    met.assert_all(lookups.map(Asked::Index));
-    met.assert_all([Asked::Builds, Asked::Walks]);
+    met.assert_all(lookups.map(AskedSituation::Index));
+    met.assert_all([AskedSituation::Builds, AskedSituation::Walks]);
     for lookup in [Lookup::Home, Lookup::Farther] {
         let in_chain = [InChain::Only, InChain::Oldest, InChain::Middle, InChain::Youngest];
-        met.assert_all(in_chain.map(|in_chain| Asked::Removed(lookup, in_chain)));
+        met.assert_all(in_chain.map(|in_chain| AskedSituation::Removed(lookup, in_chain)));
     }
 }

@@ -1,0 +1,3 @@
+//! Tests of several files together.
+
+mod long_lists;

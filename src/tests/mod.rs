@@ -1,0 +1,3 @@
+//! Tests of several files together.
+
+pub(crate) mod loom_model;
