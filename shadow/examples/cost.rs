@@ -23,12 +23,13 @@ fn shadow(slots: u32) -> Shadow {
 
 /// Plays a NIC that answers each operation at once.
 fn drain(shadow: &mut Shadow) {
-    while let Some(op) = shadow.next_op() {
+    while let Some(due) = shadow.next_op() {
+        let op = due.op();
         let (Op::Add { slot, .. } | Op::Delete { slot, .. }) = op else {
-            shadow.accepted(op, None);
+            due.accepted(None);
             continue;
         };
-        shadow.accepted(op, Some(slot));
+        due.accepted(Some(slot));
         if matches!(op, Op::Add { .. }) {
             shadow.added(slot).expect("just added");
         }

@@ -62,8 +62,7 @@
 //! | `waiting` | the receives to be examined | what they are examined for |
 //! | `policy` | which receives are worth adding; senders | other receives |
 //! | `queue` | operations without answers | what they are for |
-//! | `digest` | everything that later behaviour depends on | |
-//! | `shadow`, `events`, `operations` | all modules above: calls, events in, operations out | the NIC |
+//! | `shadow` | all modules above: calls; in its folder events in, operations out, a hash of it all | the NIC |
 //!
 //! Each call takes O(log n) amortised, in the posted receives and the masks in use. The crate has
 //! no I/O, no clock and no randomness.
@@ -90,12 +89,9 @@
 
 mod config;
 mod counters;
-mod digest;
 mod entry;
 mod error;
-mod events;
 mod op;
-mod operations;
 mod order;
 mod policy;
 mod queue;
@@ -107,6 +103,7 @@ pub use config::{ShadowConfig, Why};
 pub use counters::Counters;
 pub use entry::Removal;
 pub use error::ShadowError;
-pub use events::{Deleted, Lost};
 pub use op::{LOOKS_MAX, Op, Refusal};
+pub use shadow::events::{Deleted, Lost};
+pub use shadow::operations::DueOp;
 pub use shadow::{CancelAnswer, Shadow, Take};

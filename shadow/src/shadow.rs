@@ -1,5 +1,9 @@
 //! The shadow's state, and the calls of the software that matches messages.
 
+mod digest;
+pub(crate) mod events;
+pub(crate) mod operations;
+
 use std::collections::VecDeque;
 
 use tagmatch_soft::{Pattern, Tag};
@@ -26,36 +30,36 @@ use crate::waiting::{HeldBack, WaitingReceives};
 /// the first of them takes it.
 #[derive(Clone, Debug)]
 pub struct Shadow {
-    pub(crate) policy: Policy,
-    pub(crate) blockers: Blockers,
-    pub(crate) waiting: WaitingReceives,
-    pub(crate) queue: UnansweredOperations,
+    policy: Policy,
+    blockers: Blockers,
+    waiting: WaitingReceives,
+    queue: UnansweredOperations,
     /// Indexed by id.
-    pub(crate) receives: Vec<Option<Receive>>,
-    pub(crate) next_age: Age,
+    receives: Vec<Option<Receive>>,
+    next_age: Age,
     /// Indexed by slot.
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) free: Vec<u32>,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
     /// Slots of the entries whose delete is still to be handed to the NIC.
-    pub(crate) removals: VecDeque<u32>,
+    removals: VecDeque<u32>,
     /// Slots of the entries added with the current count. May contain others.
-    pub(crate) recent: Vec<u32>,
+    recent: Vec<u32>,
     /// Messages that the NIC's list has reported as unexpected.
-    pub(crate) arrived: u64,
+    arrived: u64,
     /// Unexpected messages for which software has searched the posted receives.
-    pub(crate) searched: u64,
+    searched: u64,
     /// The last count that the NIC was told.
-    pub(crate) told: u64,
+    told: u64,
     /// The count that operations carry until all deletes were handed to the NIC.
-    pub(crate) frozen: Option<u64>,
-    pub(crate) sync_every: u64,
+    frozen: Option<u64>,
+    sync_every: u64,
     /// The number of waiting receives that may still be examined for this event.
-    pub(crate) looks: u32,
+    looks: u32,
     /// The NIC refused an operation. It gets no other one until the next event.
-    pub(crate) stalled: bool,
+    stalled: bool,
     /// The NIC said that its list is full. There may still be free slots here.
-    pub(crate) full: bool,
-    pub(crate) counters: Counters,
+    full: bool,
+    counters: Counters,
 }
 
 /// What happens to an unexpected message for which software has found a posted receive.
@@ -321,12 +325,12 @@ impl Shadow {
 /// Steps that calls, events and operations share.
 impl Shadow {
     /// Something happened, so an operation that the NIC refused may be tried again.
-    pub(crate) fn event(&mut self) {
+    fn event(&mut self) {
         self.looks = LOOKS_MAX;
         self.stalled = false;
     }
 
-    pub(crate) fn receive(&mut self, id: u32) -> Option<&mut Receive> {
+    fn receive(&mut self, id: u32) -> Option<&mut Receive> {
         self.receives.get_mut(id as usize)?.as_mut()
     }
 
@@ -335,7 +339,7 @@ impl Shadow {
     }
 
     /// The state after a step, if the table allows the step.
-    pub(crate) fn next(&self, slot: u32, step: Step) -> Result<State, ShadowError> {
+    fn next(&self, slot: u32, step: Step) -> Result<State, ShadowError> {
         let slots = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let entry = self.entries.get(slot as usize);
         let state = entry.ok_or(ShadowError::NoSuchEntry { slot, slots })?.state;
@@ -344,7 +348,7 @@ impl Shadow {
 
     /// Changes an entry's state, and with it the operation kept back for its delete and the free
     /// slots.
-    pub(crate) fn move_to(&mut self, slot: u32, next: State) {
+    fn move_to(&mut self, slot: u32, next: State) {
         let entry = &mut self.entries[slot as usize];
         let before = std::mem::replace(&mut entry.state, next);
         match (before.may_be_deleted(), next.may_be_deleted()) {
@@ -360,7 +364,7 @@ impl Shadow {
     }
 
     /// Asks for the delete of an entry. A stronger reason replaces a weaker one.
-    pub(crate) fn ask(&mut self, slot: u32, removal: Removal) {
+    fn ask(&mut self, slot: u32, removal: Removal) {
         let entry = &mut self.entries[slot as usize];
         let id = entry.id;
         let before = entry.removal;
@@ -372,7 +376,7 @@ impl Shadow {
     }
 
     /// The receive blocks younger ones from now on.
-    pub(crate) fn block(&mut self, id: u32) {
+    fn block(&mut self, id: u32) {
         let Some(receive) = self.receive(id).filter(|receive| !receive.blocks) else { return };
         receive.blocks = true;
         let posted = receive.posted;
@@ -380,7 +384,7 @@ impl Shadow {
     }
 
     /// The receive blocks no younger ones from now on.
-    pub(crate) fn unblock(&mut self, id: u32) {
+    fn unblock(&mut self, id: u32) {
         if let Some(receive) = self.receive(id).filter(|receive| receive.blocks) {
             receive.blocks = false;
             let posted = receive.posted;
@@ -390,7 +394,7 @@ impl Shadow {
     }
 
     /// Removes the receive from the posted receives.
-    pub(crate) fn forget(&mut self, id: u32) {
+    fn forget(&mut self, id: u32) {
         self.unblock(id);
         let Some(receive) = self.receives.get_mut(id as usize).and_then(Option::take) else {
             return;
@@ -413,7 +417,7 @@ impl Shadow {
     }
 
     /// Whether the NIC can take one more entry and its delete.
-    pub(crate) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         !self.full && !self.free.is_empty() && self.queue.room() >= 2
     }
 }

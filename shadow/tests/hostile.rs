@@ -69,15 +69,16 @@ proptest! {
             }
             call(&mut shadow, what, which);
             let mut ops = 0;
-            while let Some(op) = shadow.next_op() {
+            while let Some(due) = shadow.next_op() {
                 ops += 1;
                 prop_assert!(ops <= 100, "next_op never ends");
                 let all = [Refusal::ListFull, Refusal::QueueFull, Refusal::Buffer];
                 match all.get(usize::from(refuse)) {
-                    Some(refusal) => shadow.refused(op, *refusal),
+                    Some(refusal) => due.refused(*refusal),
                     None => {
-                        let handle = if let Op::Add { slot, .. } = op { Some(slot) } else { None };
-                        shadow.accepted(op, handle);
+                        let handle =
+                            if let Op::Add { slot, .. } = due.op() { Some(slot) } else { None };
+                        due.accepted(handle);
                     }
                 }
             }

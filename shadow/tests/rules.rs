@@ -36,9 +36,10 @@ fn any() -> Pattern {
 /// Takes all operations that are due. The handle of an entry is its slot plus 100.
 fn drain(shadow: &mut Shadow) -> Vec<Op> {
     let mut ops = vec![];
-    while let Some(op) = shadow.next_op() {
+    while let Some(due) = shadow.next_op() {
+        let op = due.op();
         let handle = if let Op::Add { slot, .. } = op { Some(slot + 100) } else { None };
-        shadow.accepted(op, handle);
+        due.accepted(handle);
         ops.push(op);
     }
     ops
@@ -170,11 +171,11 @@ fn a_message_of_the_list_withdraws_an_entry_with_the_old_count() {
     assert_eq!(shadow.take(0, true), Take::Reclaim { slot: 0, handle: 100, why: Why::Phase });
     shadow.searched();
     shadow.post(1, &exact(1), LONG, true);
-    let op = shadow.next_op().unwrap();
-    assert_eq!(op, delete(0, false, 0));
+    let due = shadow.next_op().unwrap();
+    assert_eq!(due.op(), delete(0, false, 0));
     // The delete is refused: no other operation is sent, and the count stays.
-    shadow.refused(op, Refusal::QueueFull);
-    assert_eq!(shadow.next_op(), None);
+    due.refused(Refusal::QueueFull);
+    assert!(shadow.next_op().is_none());
     shadow.searched();
     assert_eq!(drain(&mut shadow), [delete(0, false, 0), add(1, 1, 2)]);
     assert_eq!(shadow.state(0), Some(State::AddingWithdrawn));
@@ -332,13 +333,13 @@ fn operations_are_kept_for_deletes() {
 fn a_refused_receive_stays_in_software() {
     let mut shadow = shadow();
     shadow.post(0, &exact(1), LONG, true);
-    let op = shadow.next_op().unwrap();
-    shadow.refused(op, Refusal::Buffer);
-    assert_eq!((shadow.next_op(), shadow.why(0)), (None, Some(Why::Memory)));
+    shadow.next_op().unwrap().refused(Refusal::Buffer);
+    assert!(shadow.next_op().is_none());
+    assert_eq!(shadow.why(0), Some(Why::Memory));
     shadow.post(1, &exact(2), LONG, true);
-    let op = shadow.next_op().unwrap();
-    shadow.refused(op, Refusal::Broken);
-    assert_eq!((shadow.next_op(), shadow.why(1)), (None, Some(Why::Off)));
+    shadow.next_op().unwrap().refused(Refusal::Broken);
+    assert!(shadow.next_op().is_none());
+    assert_eq!(shadow.why(1), Some(Why::Off));
     assert_eq!(shadow.counters().refused, 2);
 }
 
@@ -347,8 +348,7 @@ fn a_list_that_was_full_is_used_again_once_an_entry_has_left() {
     let mut shadow = shadow();
     let slot = active(&mut shadow, 0, &exact(1));
     shadow.post(1, &exact(2), LONG, true);
-    let op = shadow.next_op().unwrap();
-    shadow.refused(op, Refusal::ListFull);
+    shadow.next_op().unwrap().refused(Refusal::ListFull);
     assert_eq!((drain(&mut shadow), shadow.why(1)), (vec![], Some(Why::ListFull)));
     shadow.matched(slot).unwrap();
     assert_eq!(drain(&mut shadow), []);
@@ -367,9 +367,9 @@ fn the_count_goes_on_when_the_last_entry_to_be_deleted_is_matched_instead() {
     assert_eq!(shadow.take(1, true), Take::Reclaim { slot: 1, handle: 101, why: Why::Phase });
     shadow.searched();
     assert_eq!(shadow.cancel(0), CancelAnswer::Asked);
-    let op = shadow.next_op().unwrap();
-    assert_eq!(op, delete(1, false, 0));
-    shadow.accepted(op, None);
+    let due = shadow.next_op().unwrap();
+    assert_eq!(due.op(), delete(1, false, 0));
+    due.accepted(None);
     // The first entry has matched before its delete is sent, so there is nothing to delete.
     assert_eq!(shadow.matched(matched), Ok(0));
     assert_eq!(post(&mut shadow, 2, &exact(3)), [add(2, 2, 1)]);

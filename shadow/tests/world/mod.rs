@@ -360,7 +360,8 @@ impl World {
 
     /// Hands all due operations to the NIC.
     fn drain(&mut self) -> Outcome {
-        while let Some(op) = self.shadow.next_op() {
+        while let Some(due) = self.shadow.next_op() {
+            let op = due.op();
             let receive = match op {
                 Op::Add { id, .. } => {
                     let posted = self.posted.iter().find(|(posted, ..)| *posted == id);
@@ -371,19 +372,19 @@ impl World {
             };
             match self.nic.hand(op, receive, &mut self.random) {
                 Ok(handle) => {
-                    self.say(|| format!("  {op:?}"));
                     let (Op::Add { count, .. } | Op::Delete { count, .. } | Op::Sync { count }) =
                         op;
                     let now = u16::try_from(self.searched & 0xffff).unwrap();
                     self.told = self.searched - u64::from(now.wrapping_sub(count));
-                    self.shadow.accepted(op, handle);
+                    due.accepted(handle);
+                    self.say(|| format!("  {op:?}"));
                 }
                 Err(refusal) => {
                     let needless = self.needless_refusals == 0 && !matches!(op, Op::Sync { .. });
                     if needless || refusal == Refusal::ListFull {
                         return Err(format!("{op:?} was refused: {refusal:?}"));
                     }
-                    self.shadow.refused(op, refusal);
+                    due.refused(refusal);
                 }
             }
         }

@@ -9,12 +9,61 @@ use crate::shadow::Shadow;
 use crate::table::{State, Step};
 use crate::waiting::HeldBack;
 
+/// An operation that is due. The caller hands it to the NIC and says what the NIC made of it;
+/// nothing else can happen to the shadow before. It is due again if this is dropped.
+#[derive(Debug)]
+pub struct DueOp<'a> {
+    shadow: &'a mut Shadow,
+    op: Op,
+}
+
+impl DueOp<'_> {
+    /// The operation.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
+    /// The NIC took the operation. For an ADD, `handle` is the device's handle of the entry.
+    pub fn accepted(self, handle: Option<u32>) {
+        let DueOp { shadow, op } = self;
+        shadow.told = shadow.frozen.unwrap_or(shadow.searched);
+        match op {
+            Op::Add { id, slot, .. } => shadow.sent_add(id, slot, handle.unwrap_or_default()),
+            Op::Delete { slot, answer, .. } => shadow.sent_delete(slot, answer),
+            Op::Sync { .. } => {
+                shadow.counters.synced += 1;
+                shadow.queue.push(SentOperation::Sync);
+            }
+        }
+    }
+
+    /// The NIC refused the operation.
+    pub fn refused(self, refusal: Refusal) {
+        let DueOp { shadow, op } = self;
+        shadow.counters.refused += 1;
+        match (op, refusal) {
+            (_, Refusal::Broken) => {
+                shadow.counters.broken = true;
+                shadow.removals.clear();
+                shadow.stalled = true;
+            }
+            (Op::Add { id, .. }, Refusal::Buffer) => shadow.keep(id, Why::Memory),
+            (Op::Add { .. }, Refusal::ListFull) => shadow.full = true,
+            _ => shadow.stalled = true,
+        }
+    }
+}
+
 impl Shadow {
-    /// The next operation that is due. The caller hands it to the NIC and then calls
-    /// [`accepted`](Self::accepted) or [`refused`](Self::refused), without another call between.
-    ///
-    /// Deletes come first. ADDs follow while the list has room and nothing blocks them.
-    pub fn next_op(&mut self) -> Option<Op> {
+    /// The next operation that is due. Deletes come first. ADDs follow while the list has room and
+    /// nothing blocks them.
+    pub fn next_op(&mut self) -> Option<DueOp<'_>> {
+        let op = self.due_op()?;
+        Some(DueOp { shadow: self, op })
+    }
+
+    fn due_op(&mut self) -> Option<Op> {
         if self.stalled {
             return None;
         }
@@ -48,34 +97,6 @@ impl Shadow {
         let due = self.searched - self.told >= self.sync_every.div_ceil(2);
         let can = !self.counters.broken && self.queue.room() > 0;
         (due && can).then(|| Op::Sync { count: self.count() })
-    }
-
-    /// The NIC took the operation. For an ADD, `handle` is the device's handle of the entry.
-    pub fn accepted(&mut self, op: Op, handle: Option<u32>) {
-        self.told = self.frozen.unwrap_or(self.searched);
-        match op {
-            Op::Add { id, slot, .. } => self.sent_add(id, slot, handle.unwrap_or_default()),
-            Op::Delete { slot, answer, .. } => self.sent_delete(slot, answer),
-            Op::Sync { .. } => {
-                self.counters.synced += 1;
-                self.queue.push(SentOperation::Sync);
-            }
-        }
-    }
-
-    /// The NIC refused the operation.
-    pub fn refused(&mut self, op: Op, refusal: Refusal) {
-        self.counters.refused += 1;
-        match (op, refusal) {
-            (_, Refusal::Broken) => {
-                self.counters.broken = true;
-                self.removals.clear();
-                self.stalled = true;
-            }
-            (Op::Add { id, .. }, Refusal::Buffer) => self.keep(id, Why::Memory),
-            (Op::Add { .. }, Refusal::ListFull) => self.full = true,
-            _ => self.stalled = true,
-        }
     }
 
     fn sent_add(&mut self, id: u32, slot: u32, handle: u32) {
