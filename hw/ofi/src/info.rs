@@ -8,7 +8,8 @@ use tagmatch_ofi_sys as sys;
 
 use super::config::OfiConfig;
 use super::library::load;
-use super::provider::{MatchMode, open, survey};
+use super::match_mode::MatchMode;
+use super::provider::{open, survey};
 use super::telemetry::NicMatches;
 
 /// What libfabric offers on this machine, as seen from this process.

@@ -12,7 +12,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::signals::Signals;
 use tagmatch_os::process::Pid;
 
-use super::provider::MatchMode;
+use super::match_mode::MatchMode;
 use super::rma::Registering;
 
 /// Room for the name of an endpoint. The longest that is known has 256 bytes (`lnx`).

@@ -1,7 +1,5 @@
 //! The provider of a device: chosen, opened and tried.
 
-use std::ffi::CStr;
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +11,7 @@ use super::carrier::{Carrier, CqData};
 use super::choice::{Choice, Standing::Refused, choose, refusal, standing};
 use super::config::OfiConfig;
 use super::library::{Offer, OfferQuery, Offers};
+use super::match_mode::MatchMode;
 use super::objects::{Endpoint, MATCH_MODE, Opening};
 use super::operations::HEAD_MAX;
 use super::rma;
@@ -56,30 +55,6 @@ pub(super) struct Provider {
     pub(super) _sole: Option<Arc<Sole>>,
     /// How it matches, if it was asked to.
     pub(super) mode: Option<MatchMode>,
-}
-
-/// A mode of matching of `cxi` that doesn't end the process where the NIC has no more room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MatchMode {
-    Software,
-    /// The NIC, and software where the NIC has no room.
-    Hybrid,
-}
-
-impl MatchMode {
-    /// As the provider spells it.
-    pub(super) fn name(self) -> &'static CStr {
-        match self {
-            MatchMode::Software => c"software",
-            MatchMode::Hybrid => c"hybrid",
-        }
-    }
-}
-
-impl fmt::Display for MatchMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name().to_string_lossy())
-    }
 }
 
 /// The right to the one endpoint of `shm` that a process may have: two of them end the process by a

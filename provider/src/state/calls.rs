@@ -7,18 +7,11 @@ use tagmatch_ofi_provider::{self as ofi, Bindings, Incoming, Injected, Memory, O
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::operation::Receive;
+use super::operation::{Receive, immediate};
 use super::send::Send;
 use crate::errno::{Errno, Result};
 use crate::info::{INJECT_MAX, PARTS_MAX};
 use crate::memory::buffer;
-
-/// 32 bits of immediate data travel with a message (`cq_data_size`); a caller has no more.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the rest is cut off, as fi_msg(3) says")]
-pub(super) fn immediate(data: Option<u64>) -> Option<u32> {
-    data.map(|data| data as u32)
-}
 
 /// The first byte's place, and a buffer of all pieces.
 ///

@@ -4,9 +4,8 @@ use tagmatch::{Buffer, Failed, Peer, QueuedSend, SendMode, SendOptions};
 use tagmatch_ofi_provider::{Entry, Injected};
 use tagmatch_ofi_sys as sys;
 
-use super::calls::immediate;
 use super::endpoint::{Endpoint, Sinks};
-use super::operation::{OperationUnderWay, Receive};
+use super::operation::{OperationUnderWay, Receive, immediate};
 use crate::errno::{self, Errno, Result};
 
 /// A message to send, without its bytes.
