@@ -144,8 +144,8 @@ impl<A: Access> WorkerOf<A> {
             if !is_flushed {
                 let count = peers.len();
                 let unsent = state.engine.as_dyn_mut().unsent();
-                let is_told = |peer| peers[..count].iter().any(|lost| lost.peer == peer);
-                let news: Vec<_> = unsent.into_iter().filter(|of| !is_told(of.peer)).collect();
+                let is_lost = |peer| peers[..count].iter().any(|lost| lost.peer == peer);
+                let news: Vec<_> = unsent.into_iter().filter(|of| !is_lost(of.peer)).collect();
                 peers.extend(news);
             }
             peers

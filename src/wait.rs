@@ -95,8 +95,8 @@ pub(crate) fn wait_within<A: Access, R>(
 ) -> Option<R> {
     // A thread without an eventfd goes on yielding: slower, but correct. A thread that is ending,
     // and drops a worker of its thread-local storage, may have lost its own.
-    let is_told = !A::SHARED || !matches!(awaited, Awaited::Nothing);
-    let may_sleep = access.fixed().wait.sleep && is_told;
+    let has_waker = !A::SHARED || !matches!(awaited, Awaited::Nothing);
+    let may_sleep = access.fixed().wait.sleep && has_waker;
     let own_eventfd = || {
         let eventfd =
             EVENTFD.try_with(|eventfd| eventfd.as_ref().ok().filter(|_| may_sleep).cloned());

@@ -15,7 +15,7 @@ use crate::decisions::Decision;
 use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
 use crate::peers::peer::{self, Peer, PeerState};
-use crate::receiving::unexpected::{Arrival, Body, Payload, UnexpectedMessage};
+use crate::receiving::unexpected::{ArrivedMessage, Body, Payload, UnexpectedMessage};
 use crate::requests::ends::{EndList, NoEnds};
 use crate::requests::line::RequestOwner;
 use crate::requests::request::{Posted, RequestId, Status, refuse};
@@ -219,7 +219,7 @@ impl Core {
         }
         let length = length as u64;
         let status = Status { source: peer, tag: tmh.tag, length, truncated: false, immediate };
-        let arrival = Arrival { status, ack: tmh.app_ctx, payload: Payload::Here(bytes) };
+        let arrival = ArrivedMessage { status, ack: tmh.app_ctx, payload: Payload::Here(bytes) };
         if let Some(offload) = &mut self.offload {
             offload.arrived(state, &arrival, through_list);
         } else {
@@ -272,7 +272,7 @@ impl Core {
             state.await_companion(peer, app_ctx.operation(), None);
         }
         let ack = app_ctx.with_ack();
-        let arrival = Arrival { status, ack, payload: Payload::Remote(span) };
+        let arrival = ArrivedMessage { status, ack, payload: Payload::Remote(span) };
         if let Some(offload) = &mut self.offload {
             offload.arrived(state, &arrival, through_list);
             return Ok(());
@@ -402,7 +402,9 @@ impl Core {
             peer.state = PeerState::Down(fault);
             state.counters.peer_faults += u64::from(fault.is_counted());
         }
-        if let (false, Some(fault)) = (std::mem::replace(&mut peer.told_down, true), peer.fault()) {
+        if let (false, Some(fault)) =
+            (std::mem::replace(&mut peer.is_down_reported, true), peer.fault())
+        {
             // `todo` is a stack: what is pushed first is done after everything that is pushed
             // below.
             state.todo.push(Todo::TellDown(id, fault));

@@ -271,16 +271,7 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
             self.counters.sent_by_device += 1;
             return Ok(true);
         }
-        if !self.requests.allow_copy(payload.len(), copies_max) {
-            return Ok(false);
-        }
-        let buffer = Buffer::from(payload.to_vec());
-        match self.send_queued(message.of(buffer), SendMode::Standard) {
-            Started::Sent(_) => {}
-            Started::Refused(refused) => return Err(refused.fault),
-            Started::Pending(request) => self.requests.detach_copy(request, payload.len()),
-        }
-        Ok(true)
+        self.inject_copy(message, copies_max)
     }
 
     fn progress(&mut self) -> usize {
@@ -520,8 +511,8 @@ impl<D: MatchingDevice + ?Sized> FlushEngine for Delegated<D> {
         let lost = self.others().into_iter().filter_map(|peer| {
             let fault = self.peer_fault(peer)?;
             let messages = self.device.flush(peer).lost();
-            let is_news =
-                messages > 0 && !std::mem::replace(&mut self.flush_note(peer).is_loss_told, true);
+            let is_news = messages > 0
+                && !std::mem::replace(&mut self.flush_note(peer).is_loss_reported, true);
             is_news.then_some(Unsent { peer, messages, why: WhyUnsent::Down(fault) })
         });
         lost.collect()

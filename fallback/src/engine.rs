@@ -301,17 +301,11 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     #[cold]
     fn inject_queued(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault> {
-        let length = message.payload.len();
-        if !self.requests().allow_copy(length, copies_max) {
-            return self.core.state().fault_of(message.peer).map_or(Ok(false), Err);
+        let is_taken = self.inject_copy(message, copies_max)?;
+        match self.core.state().fault_of(message.peer) {
+            Some(fault) if !is_taken => Err(fault),
+            _ => Ok(is_taken),
         }
-        let copy = message.of(Buffer::from(message.payload.to_vec()));
-        match self.send_queued(copy, SendMode::Standard) {
-            Started::Sent(_) => {}
-            Started::Refused(refused) => return Err(refused.fault),
-            Started::Pending(request) => self.requests_mut().detach_copy(request, length),
-        }
-        Ok(true)
     }
 
     #[inline]

@@ -120,13 +120,35 @@ pub trait MatchEngine: FlushEngine {
     where
         Self: Sized;
 
-    /// As [`MatchEngine::send_queued`], of a copy of the payload: see [`MatchEngine::inject`].
+    /// What [`MatchEngine::inject`] does if the short way isn't open.
     ///
     /// # Errors
     /// The same errors as [`MatchEngine::inject`].
     fn inject_queued(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault>
     where
         Self: Sized;
+
+    /// As [`MatchEngine::send_queued`], of a copy of the payload. `false`: nothing was done, since
+    /// the copies that wait would take more than `copies_max` bytes.
+    ///
+    /// # Errors
+    /// The send was refused.
+    fn inject_copy(&mut self, message: Send<&[u8]>, copies_max: u64) -> Result<bool, Fault>
+    where
+        Self: Sized,
+    {
+        let length = message.payload.len();
+        if !self.requests().allow_copy(length, copies_max) {
+            return Ok(false);
+        }
+        let copy = message.of(Buffer::from(message.payload.to_vec()));
+        match self.send_queued(copy, SendMode::Standard) {
+            Started::Sent(_) => {}
+            Started::Refused(refused) => return Err(refused.fault),
+            Started::Pending(request) => self.requests_mut().detach_copy(request, length),
+        }
+        Ok(true)
+    }
 
     /// Sends a message. Messages to one peer are matched in the order of these calls.
     /// `None`: the send is complete, and the buffer still where it was. Otherwise the buffer has

@@ -19,7 +19,9 @@ use crate::error::{Fault, PeerFault};
 use crate::observer::Observer;
 use crate::peers::departed::Departed;
 use crate::peers::peer::{self, Peer};
-use crate::receiving::unexpected::{Arrival, Body, Listed, Payload, Unexpected, UnexpectedMessage};
+use crate::receiving::unexpected::{
+    ArrivedMessage, Body, Listed, Payload, Unexpected, UnexpectedMessage,
+};
 use crate::requests::request::{RequestId, Status};
 use crate::requests::table::Requests;
 use crate::slices;
@@ -172,8 +174,8 @@ impl ProtocolState {
     }
 
     /// Puts a message that has just come into a receive's buffer.
-    pub(crate) fn deliver_here(&mut self, request: RequestId, arrival: &Arrival<'_>) {
-        let Arrival { mut status, ack, payload } = *arrival;
+    pub(crate) fn deliver_here(&mut self, request: RequestId, arrival: &ArrivedMessage<'_>) {
+        let ArrivedMessage { mut status, ack, payload } = *arrival;
         let peer = status.source;
         let cost = match payload {
             Payload::Here(_) => Amount::of_eager(status.length),
@@ -448,9 +450,9 @@ mod tests {
     /// The place of the header, and a payload.
     const MESSAGE: [u8; TMH_BYTES + 5] = [3; TMH_BYTES + 5];
 
-    fn arrival<'a>(bytes: &'a Bytes<'_>) -> Arrival<'a> {
+    fn arrival<'a>(bytes: &'a Bytes<'_>) -> ArrivedMessage<'a> {
         let ack = AppCtx::new(3, 0).with_ack();
-        Arrival { status: STATUS, ack, payload: Payload::Here(bytes) }
+        ArrivedMessage { status: STATUS, ack, payload: Payload::Here(bytes) }
     }
 
     /// The state of an engine that has granted a sender credit and taken in a message of it.

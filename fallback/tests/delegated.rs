@@ -57,10 +57,7 @@ fn end(engine: &mut Engine, request: RequestId) -> (Result<Status, Fault>, Vec<u
 }
 
 fn send(engine: &mut Engine, tag: u64, payload: &[u8], mode: SendMode) -> Started {
-    engine.send(
-        Send { immediate: Some(7), ..Send::new(TO_B, Tag(tag), Buffer::from(payload.to_vec())) },
-        mode,
-    )
+    engine.send(Send::new(TO_B, Tag(tag), Buffer::from(payload.to_vec())).immediate(Some(7)), mode)
 }
 
 #[test]

@@ -46,10 +46,8 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 fn send(node: &mut Node, to: PeerId, length: usize) -> RequestId {
-    match node.send(
-        Send { immediate: Some(9), ..Send::new(to, TAG, bytes(length).into()) },
-        SendMode::Standard,
-    ) {
+    match node.send(Send::new(to, TAG, bytes(length).into()).immediate(Some(9)), SendMode::Standard)
+    {
         Started::Pending(request) => request,
         other => panic!("{other:?}"),
     }
@@ -136,10 +134,8 @@ fn half_of_a_message_is_not_there_for_probes_and_other_receives() {
     assert!(end(&mut n[1], first).is_none());
     // A message of another sender takes the older receive meanwhile.
     let other = meet(&mut n, 2, 1);
-    let sent = n[2].send(
-        Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
-        SendMode::Standard,
-    );
+    let sent =
+        n[2].send(Send::new(other, TAG, bytes(100).into()).immediate(Some(9)), SendMode::Standard);
     assert!(matches!(sent, Started::Sent(_)));
     settle(&mut n);
     received(&mut n[1], first);
@@ -158,10 +154,7 @@ fn a_receive_that_names_no_sender_takes_another_message_though_half_of_one_is_th
     settle(&mut n);
     let other = meet(&mut n, 2, 1);
     assert!(matches!(
-        n[2].send(
-            Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
-            SendMode::Standard
-        ),
+        n[2].send(Send::new(other, TAG, bytes(100).into()).immediate(Some(9)), SendMode::Standard),
         Started::Sent(_)
     ));
     settle(&mut n);
@@ -209,7 +202,7 @@ fn several_slices_are_sent_and_received_in_fragments() {
         let receive = n[1].receive(&pattern, slices).unwrap();
         let parts = bytes(LENGTH);
         let message = Buffer::from_slices([parts[..7].to_vec(), parts[7..].to_vec()]);
-        n[0].send(Send { immediate: Some(9), ..Send::new(to, TAG, message) }, SendMode::Standard);
+        n[0].send(Send::new(to, TAG, message).immediate(Some(9)), SendMode::Standard);
         settle(&mut n);
         assert!(n[1].requests().is_over(receive));
         let done = n[1].requests_mut().take(receive).unwrap();
@@ -239,7 +232,7 @@ fn a_sender_that_dies_in_the_middle_has_sent_nothing() {
             let receive = receive.unwrap_or_else(|| n[1].receive(&any(), room(100)).unwrap());
             let other = meet(&mut n, 2, 1);
             let _ = n[2].send(
-                Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
+                Send::new(other, TAG, bytes(100).into()).immediate(Some(9)),
                 SendMode::Standard,
             );
             settle(&mut n);
@@ -344,7 +337,7 @@ fn each_broken_rule_ends_the_connection_and_no_other() {
             };
             let other = meet(&mut n, 2, 1);
             let _ = n[2].send(
-                Send { immediate: Some(9), ..Send::new(other, TAG, bytes(100).into()) },
+                Send::new(other, TAG, bytes(100).into()).immediate(Some(9)),
                 SendMode::Standard,
             );
             settle(&mut n);

@@ -32,7 +32,7 @@ fn post<D: Device>(node: &mut Engine<D>, pattern: Pattern, room: usize) -> Reque
 }
 
 fn send<D: Device>(node: &mut Engine<D>, to: PeerId, tag: u64, bytes: Vec<u8>, mode: SendMode) {
-    match node.send(Send { immediate: Some(9), ..Send::new(to, Tag(tag), bytes.into()) }, mode) {
+    match node.send(Send::new(to, Tag(tag), bytes.into()).immediate(Some(9)), mode) {
         Started::Pending(request) => node.detach(request),
         Started::Sent(_) => {}
         Started::Refused(refused) => panic!("{refused:?}"),

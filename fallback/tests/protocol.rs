@@ -77,13 +77,8 @@ fn every_mode_and_size_arrives_expected_and_unexpected() {
                     let at = if oneself { 0 } else { 1 };
                     settle(&mut n);
                     let early = expected.then(|| n[at].receive(&exact(5), Buffer::zeroed(size)));
-                    let send = n[0].send(
-                        Send {
-                            immediate: Some(size as u32),
-                            ..Send::new(to, Tag(5), payload(size))
-                        },
-                        mode,
-                    );
+                    let message = Send::new(to, Tag(5), payload(size)).immediate(Some(size as u32));
+                    let send = n[0].send(message, mode);
                     settle(&mut n);
                     let receive = match early {
                         Some(receive) => receive,
@@ -164,10 +159,7 @@ fn a_matched_message_is_found_by_nobody_else() {
     let to = meet(&mut n, 0, 1);
     settle(&mut n);
     let first = n[0].send(Send::new(to, Tag(1), payload(10)), SendMode::Synchronous);
-    n[0].send(
-        Send { immediate: Some(9), ..Send::new(to, Tag(1), payload(20)) },
-        SendMode::Standard,
-    );
+    n[0].send(Send::new(to, Tag(1), payload(20)).immediate(Some(9)), SendMode::Standard);
     settle(&mut n);
     let (message, status) = n[1].matched_probe(&exact(1)).unwrap().unwrap();
     assert_eq!(status.length, 10);
@@ -283,13 +275,9 @@ fn a_slow_receiver_costs_its_sender_time_and_never_order() {
     let total = 5000;
     let sends: Vec<_> = (0..total)
         .map(|i| {
-            n[0].send(
-                Send {
-                    immediate: Some(i as u32),
-                    ..Send::new(to, Tag(i % 3), payload((i % 1500) as usize))
-                },
-                SendMode::Standard,
-            )
+            let message =
+                Send::new(to, Tag(i % 3), payload((i % 1500) as usize)).immediate(Some(i as u32));
+            n[0].send(message, SendMode::Standard)
         })
         .collect();
     settle(&mut n);
@@ -324,13 +312,8 @@ fn more_sends_than_operations_wait_their_turn() {
     settle(&mut n);
     let sends: Vec<_> = (0..40usize)
         .map(|i| {
-            n[0].send(
-                Send {
-                    immediate: Some(i as u32),
-                    ..Send::new(peers[i % 2], Tag(1), payload(5000))
-                },
-                MODES[i % 3],
-            )
+            let message = Send::new(peers[i % 2], Tag(1), payload(5000)).immediate(Some(i as u32));
+            n[0].send(message, MODES[i % 3])
         })
         .collect();
     settle(&mut n);
@@ -355,10 +338,8 @@ fn both_sides_flooding_each_other_come_through() {
     let mut receives = Vec::new();
     for i in 0..500u64 {
         for (a, peer) in [(0, to), (1, from)] {
-            n[a].send(
-                Send::new(peer, Tag(i), payload((i * 13 % 3000) as usize)),
-                SendMode::Delivered,
-            );
+            let message = Send::new(peer, Tag(i), payload((i * 13 % 3000) as usize));
+            n[a].send(message, SendMode::Delivered);
             receives.push((a, n[a].receive(&exact(i), Buffer::zeroed(3000))));
         }
     }

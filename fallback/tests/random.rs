@@ -182,10 +182,9 @@ fn run<D: Device>(steps: Vec<Step>, mut n: Vec<Node<D>>) -> u64 {
                 let mode = [SendMode::Standard, SendMode::Synchronous, SendMode::Delivered]
                     [usize::from(mode)];
                 let bytes = payload(from, number, length);
-                match n[from].send(
-                    Send { immediate: Some(number), ..Send::new(peers[from][to], Tag(tag), bytes) },
-                    mode,
-                ) {
+                match n[from]
+                    .send(Send::new(peers[from][to], Tag(tag), bytes).immediate(Some(number)), mode)
+                {
                     Started::Sent(_) => {}
                     Started::Pending(send) => world.sends[from].push(send),
                     Started::Refused(refused) => panic!("a send failed: {refused:?}"),

@@ -44,7 +44,7 @@ fn room(length: usize) -> Buffer {
 }
 
 fn send<D: Device>(node: &mut Engine<D>, to: PeerId, length: usize, mode: SendMode) -> RequestId {
-    match node.send(Send { immediate: Some(9), ..Send::new(to, Tag(5), message(length)) }, mode) {
+    match node.send(Send::new(to, Tag(5), message(length)).immediate(Some(9)), mode) {
         Started::Pending(request) => request,
         other => panic!("{other:?}"),
     }

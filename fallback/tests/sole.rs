@@ -54,10 +54,9 @@ impl World {
         mode: SendMode,
     ) -> Option<RequestId> {
         let bytes = vec![u8::try_from(sender).unwrap(); length];
-        match self.n[sender].send(
-            Send { immediate: Some(9), ..Send::new(self.to[sender], Tag(tag), bytes.into()) },
-            mode,
-        ) {
+        match self.n[sender]
+            .send(Send::new(self.to[sender], Tag(tag), bytes.into()).immediate(Some(9)), mode)
+        {
             Started::Pending(request) => Some(request),
             Started::Sent(_) => None,
             Started::Refused(refused) => panic!("{refused:?}"),

@@ -49,7 +49,7 @@ pub struct Shadow {
     /// Unexpected messages for which software has searched the posted receives.
     searched: u64,
     /// The last count that the NIC was told.
-    told: u64,
+    sent_count: u64,
     /// The count that operations carry until all deletes were handed to the NIC.
     frozen: Option<u64>,
     sync_every: u64,
@@ -115,7 +115,7 @@ impl Shadow {
             recent: Vec::new(),
             arrived: first,
             searched: first,
-            told: first,
+            sent_count: first,
             frozen: None,
             sync_every: u64::from(config.sync_every.max(1)),
             looks: LOOKS_MAX,

@@ -263,12 +263,10 @@ impl Classes {
         work: &mut ListWork,
     ) {
         let class = receives.entry(entry).order.class();
+        let envelope = receives.envelope(entry);
         self.active |= 1 << class;
         match self.known.get_mut(class as usize) {
-            Some(known) => {
-                let envelope = receives.envelope(entry);
-                known.insert(receives, entry, envelope, work);
-            }
+            Some(known) => known.insert(receives, entry, envelope, work),
             None => self.append_scanned(receives, entry, shape),
         }
     }

@@ -76,7 +76,7 @@ impl<D: Device> FlushEngine for Engine<D> {
             let id = peer.id;
             let fault = peer.fault()?;
             let messages = peer.lost_sends + device.flush(id, &mut None).lost();
-            let is_news = messages > 0 && !std::mem::replace(&mut peer.is_loss_told, true);
+            let is_news = messages > 0 && !std::mem::replace(&mut peer.is_loss_reported, true);
             is_news.then_some(Unsent { peer: id, messages, why: WhyUnsent::Down(fault) })
         });
         lost.collect()

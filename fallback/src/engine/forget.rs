@@ -43,7 +43,7 @@ pub(crate) fn forget<D: Device>(core: &mut Core, device: &mut D) -> HashSet<Peer
         let known = state.peers.get_mut(id.index()).filter(|known| known.id == id);
         let Some(known) = known else { continue };
         let is_lost = known.lost_sends > 0 || device.flush(id, &mut None).lost() > 0;
-        let tells_loss = is_lost && !known.is_loss_told && kept_for_loss < max;
+        let tells_loss = is_lost && !known.is_loss_reported && kept_for_loss < max;
         kept_for_loss += usize::from(tells_loss);
         let can_go = !named.contains(&id) && !tells_loss && is_idle(known);
         if can_go && device.forget(id) {

@@ -1,6 +1,6 @@
 //! Receives that the NIC has matched, until everything about them is known.
 //!
-//! MatchedData, and the companion of a rendezvous request that has one, come in any order. The receive
+//! Data, and the companion of a rendezvous request that has one, come in any order. The receive
 //! ends when both are there.
 
 use std::hash::{Hash, Hasher};

@@ -12,7 +12,7 @@ use super::landings::{Landing, MatchedData};
 use super::waiting::WaitingMessage;
 use super::{Offload, Reclaim};
 use crate::error::Fault;
-use crate::receiving::unexpected::{Arrival, UnexpectedMessage};
+use crate::receiving::unexpected::{ArrivedMessage, UnexpectedMessage};
 use crate::requests::request::{RequestId, Status};
 use crate::state::ProtocolState;
 use crate::todo::Todo;
@@ -34,8 +34,8 @@ enum MessagePlace {
 
 /// What the core calls.
 impl Offload {
-    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages with
-    /// its tag.
+    /// A receive is on the posted list. `is_sole`: only the sender that it names sends messages
+    /// with its tag.
     pub(crate) fn posted(
         &mut self,
         state: &mut ProtocolState,
@@ -68,7 +68,7 @@ impl Offload {
     pub(crate) fn arrived(
         &mut self,
         state: &mut ProtocolState,
-        arrival: &Arrival<'_>,
+        arrival: &ArrivedMessage<'_>,
         through_list: bool,
     ) {
         let status = arrival.status;
@@ -152,10 +152,10 @@ impl Offload {
 
     /// Takes in an event of the NIC's list.
     pub(crate) fn event(&mut self, state: &mut ProtocolState, event: TagEvent) {
-        // One that the list's rules don't allow is counted by `told`, and nothing comes of it.
+        // `tell_shadow` counts an event that the list's rules don't allow, and nothing comes of it.
         let _ = match event {
-            TagEvent::Added { entry } => self.told(state, |shadow| shadow.added(entry)),
-            TagEvent::Synced => self.told(state, Shadow::synced),
+            TagEvent::Added { entry } => self.tell_shadow(state, |shadow| shadow.added(entry)),
+            TagEvent::Synced => self.tell_shadow(state, Shadow::synced),
             TagEvent::Matched { entry, peer, tag, app_ctx } => {
                 let tag = Tag(tag);
                 let status =
@@ -364,7 +364,7 @@ impl Offload {
 /// What the NIC reports.
 impl Offload {
     /// Tells the shadow of an event; one that can't be is counted, and nothing comes of it.
-    fn told<T>(
+    fn tell_shadow<T>(
         &mut self,
         state: &mut ProtocolState,
         event: impl FnOnce(&mut Shadow) -> Result<T, ShadowError>,
@@ -381,7 +381,7 @@ impl Offload {
         status: Status,
         app_ctx: AppCtx,
     ) -> Option<()> {
-        let index = self.told(state, |shadow| shadow.matched(slot))?;
+        let index = self.tell_shadow(state, |shadow| shadow.matched(slot))?;
         if state.observer.is_on() {
             tell_gone_before(state, index, &status);
             state.observer.tell(|observer| observer.matched(index, &status, true));
@@ -422,7 +422,7 @@ impl Offload {
         buffer: Buffer,
         length: u64,
     ) -> Option<Key> {
-        self.told(state, |shadow| shadow.landed(slot))?;
+        self.tell_shadow(state, |shadow| shadow.landed(slot))?;
         let landing = self.entries.get(slot).and_then(|entry| entry.landing);
         self.entries.give_back(state, slot, buffer, length);
         landing
@@ -434,7 +434,7 @@ impl Offload {
         slot: u32,
         buffer: Option<Buffer>,
     ) -> Option<()> {
-        let deleted = self.told(state, |shadow| shadow.deleted(slot))?;
+        let deleted = self.tell_shadow(state, |shadow| shadow.deleted(slot))?;
         if deleted == Deleted::Ignored {
             return None;
         }
@@ -491,7 +491,7 @@ impl Offload {
 
     /// A delete came too late: the match stands.
     fn delete_lost(&mut self, state: &mut ProtocolState, slot: u32) -> Option<()> {
-        let lost = self.told(state, |shadow| shadow.lost(slot))?;
+        let lost = self.tell_shadow(state, |shadow| shadow.lost(slot))?;
         let is_late_cancel = lost.was == Some(Removal::Cancel);
         state.counters.cancelled_late += u64::from(is_late_cancel);
         let index = lost.id?;

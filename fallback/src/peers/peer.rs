@@ -87,7 +87,7 @@ pub(crate) struct Peer {
     /// Is in the engine's list of peers whose queues wait for room.
     pub(crate) waits_for_room: bool,
     /// The completion queue was told that it is down.
-    pub(crate) told_down: bool,
+    pub(crate) is_down_reported: bool,
     /// It is down, and messages of it were dropped that nobody had received.
     pub(crate) lost_messages: bool,
     /// Sends that have left the backlog so far.
@@ -96,7 +96,7 @@ pub(crate) struct Peer {
     pub(crate) lost_sends: usize,
     /// Whether [`FlushEngine::take_lost`](crate::FlushEngine::take_lost) has reported the lost
     /// messages.
-    pub(crate) is_loss_told: bool,
+    pub(crate) is_loss_reported: bool,
 }
 
 /// A peer of a device that matches by itself, as far as flushes need to know it.
@@ -104,7 +104,7 @@ pub(crate) struct Peer {
 pub(crate) struct FlushNote {
     pub(crate) is_up: bool,
     /// Whether the messages that were lost when the peer went down have been reported.
-    pub(crate) is_loss_told: bool,
+    pub(crate) is_loss_reported: bool,
 }
 
 impl Peer {
@@ -122,11 +122,11 @@ impl Peer {
             backlog: VecDeque::new(),
             awaited: None,
             waits_for_room: false,
-            told_down: false,
+            is_down_reported: false,
             lost_messages: false,
             sends_gone: 0,
             lost_sends: 0,
-            is_loss_told: false,
+            is_loss_reported: false,
         }
     }
 

@@ -84,7 +84,7 @@ pub(crate) enum Payload<'a> {
 }
 
 /// A message that has just come, within its sender's credit.
-pub(crate) struct Arrival<'a> {
+pub(crate) struct ArrivedMessage<'a> {
     pub(crate) status: Status,
     /// With *ack wanted*: the operation that its sender waits to see ended.
     pub(crate) ack: AppCtx,
@@ -125,8 +125,8 @@ impl Unexpected {
 
     /// Makes a message of its envelope and copies its bytes, if they are here.
     #[inline]
-    pub(crate) fn store(&mut self, arrival: &Arrival<'_>) -> UnexpectedMessage {
-        let Arrival { status, ack, payload } = arrival;
+    pub(crate) fn store(&mut self, arrival: &ArrivedMessage<'_>) -> UnexpectedMessage {
+        let ArrivedMessage { status, ack, payload } = arrival;
         let body = match payload {
             Payload::Here(bytes) => {
                 self.bytes += Amount::of_eager(status.length).bytes;

@@ -30,7 +30,8 @@ pub(crate) enum RequestPhase {
     Failed,
     /// No request: the line is in the completion queue, and says that its source is connected.
     PeerUp,
-    /// As [`RequestPhase::PeerUp`]: its source is down, and the table keeps the reason beside the lines.
+    /// As [`RequestPhase::PeerUp`]: its source is down, and the table keeps the reason beside the
+    /// lines.
     PeerDown,
 }
 

@@ -171,6 +171,12 @@ impl<P> Send<P> {
         Send { peer, tag, immediate: None, payload }
     }
 
+    /// The message with this immediate data.
+    #[must_use]
+    pub fn immediate(self, immediate: Option<u32>) -> Self {
+        Send { immediate, ..self }
+    }
+
     /// The same message with its bytes elsewhere.
     #[inline(always)]
     pub(crate) fn of<Q>(&self, payload: Q) -> Send<Q> {

@@ -30,8 +30,13 @@ fuzz_target!(|data: &[u8]| {
         let size = usize::from(*length) * 20;
         match what % 8 {
             0..=3 => forge(&net, 1, 0, bytes),
-            4 => begin(n[0].send(Send::new(hostile, tag, Buffer::zeroed(size)), SendMode::Delivered)),
-            5 => begin(n[0].send(Send { immediate: Some(1), ..Send::new(hostile, tag, Buffer::zeroed(size)) }, SendMode::Standard)),
+            4 => {
+                begin(n[0].send(Send::new(hostile, tag, Buffer::zeroed(size)), SendMode::Delivered))
+            }
+            5 => begin(n[0].send(
+                Send::new(hostile, tag, Buffer::zeroed(size)).immediate(Some(1)),
+                SendMode::Standard,
+            )),
             6 => {
                 let pattern = Pattern::new(tag, TagMask(3)).from_source(SourceId(hostile.0));
                 begin(n[0].receive(&pattern, Buffer::zeroed(size)).into());

@@ -8,7 +8,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
 use super::operation::{Receive, immediate};
-use super::send::Send;
+use super::send::EndpointSend;
 use crate::errno::{Errno, Result};
 use crate::info::{INJECT_MAX, PARTS_MAX};
 use crate::memory::buffer;
@@ -54,8 +54,8 @@ fn receive_of(incoming: &Incoming, start: usize, room: usize, tells: bool) -> Re
 
 impl Endpoint {
     #[inline(always)]
-    fn send_of(&self, message: &Outgoing) -> Send {
-        Send {
+    fn send_of(&self, message: &Outgoing) -> EndpointSend {
+        EndpointSend {
             destination: message.destination,
             tag: message.tag,
             immediate: immediate(message.data),

@@ -9,7 +9,7 @@ use super::operation::{OperationUnderWay, Receive, immediate};
 use crate::errno::{self, Errno, Result};
 
 /// A message to send, without its bytes.
-pub(crate) struct Send {
+pub(crate) struct EndpointSend {
     /// The address in the endpoint's vector.
     pub(crate) destination: u64,
     /// The worker's tag.
@@ -28,7 +28,7 @@ impl Endpoint {
     pub(crate) fn send_short(
         &mut self,
         sinks: &mut Sinks<'_>,
-        send: &Send,
+        send: &EndpointSend,
         payload: &[u8],
     ) -> Result<bool> {
         if send.flags & (sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE) != 0 {
@@ -50,10 +50,10 @@ impl Endpoint {
     pub(crate) fn send_buffer(
         &mut self,
         sinks: &mut Sinks<'_>,
-        send: &Send,
+        send: &EndpointSend,
         buffer: Buffer,
     ) -> Result<()> {
-        let Send { destination, tag, immediate, context, kind, flags } = *send;
+        let EndpointSend { destination, tag, immediate, context, kind, flags } = *send;
         let peer = self.peer_of_send(sinks, destination, tag)?;
         let tells = self.bound.send_tells(flags);
         let mode = if flags & sys::FI_DELIVERY_COMPLETE != 0 {

@@ -32,7 +32,7 @@ impl Shadow {
         recent.dedup();
         (recent, &self.free, &self.removals, self.full, self.counters.broken).hash(state);
         let unfrozen = self.frozen.map(|count| self.searched - count);
-        (self.arrived - self.searched, self.searched - self.told, unfrozen).hash(state);
+        (self.arrived - self.searched, self.searched - self.sent_count, unfrozen).hash(state);
         self.policy.hash_state(state);
         self.queue.hash_state(state);
     }

@@ -27,7 +27,7 @@ impl DueOp<'_> {
     /// The NIC took the operation. For an ADD, `handle` is the device's handle of the entry.
     pub fn accepted(self, handle: Option<u32>) {
         let DueOp { shadow, op } = self;
-        shadow.told = shadow.frozen.unwrap_or(shadow.searched);
+        shadow.sent_count = shadow.frozen.unwrap_or(shadow.searched);
         match op {
             Op::Add { id, slot, .. } => shadow.sent_add(id, slot, handle.unwrap_or_default()),
             Op::Delete { slot, answer, .. } => shadow.sent_delete(slot, answer),
@@ -94,7 +94,7 @@ impl Shadow {
     fn sync_due(&mut self) -> Option<Op> {
         // The NIC has counted messages that it has not reported yet, so the sync goes at half the
         // limit.
-        let due = self.searched - self.told >= self.sync_every.div_ceil(2);
+        let due = self.searched - self.sent_count >= self.sync_every.div_ceil(2);
         let can = !self.counters.broken && self.queue.room() > 0;
         (due && can).then(|| Op::Sync { count: self.count() })
     }

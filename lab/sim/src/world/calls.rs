@@ -40,19 +40,14 @@ impl<A: Adapter> World<'_, A> {
         let word = immediate.then_some(message);
         let ended = match mode {
             Mode::Inject => {
-                let result = engine.inject(
-                    Send { immediate: word, ..Send::new(peer, Tag(tag), &payload) },
-                    u64::MAX,
-                );
+                let result = engine
+                    .inject(Send::new(peer, Tag(tag), &payload[..]).immediate(word), u64::MAX);
                 self.buffers.recycle(payload.into());
                 result.map(|_| None)
             }
             Mode::Send(mode) => {
                 match engine.send(
-                    Send {
-                        immediate: word,
-                        ..Send::new(peer, Tag(tag), self.buffers.buffer(payload))
-                    },
+                    Send::new(peer, Tag(tag), self.buffers.buffer(payload)).immediate(word),
                     mode,
                 ) {
                     Started::Sent(buffer) => {
