@@ -368,7 +368,7 @@ mod tests {
             };
             assert_eq!(depth.size, Some(64));
         }
-        assert!(read("depth --sizes 8,64").unwrap_err().contains("`8,64` is no size"));
+        assert!(read("depth --sizes 8,64").unwrap_err().contains("invalid size `8,64`"));
     }
 
     #[test]

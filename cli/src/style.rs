@@ -1,4 +1,4 @@
-//! Colour on a terminal, unless told otherwise.
+//! Colour on a terminal, unless NO_COLOR or TERM=dumb is set.
 
 use std::io::IsTerminal;
 

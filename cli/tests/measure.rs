@@ -149,7 +149,7 @@ fn bad_usage_is_one_line() {
     assert!(refused("lat --device rdma").contains("ucx, ucx:TRANSPORTS, ofi or ofi:PROVIDER"));
     assert!(refused("lat --pin 0,99999").contains("CPU 99999 is not open"));
     assert!(refused("lat --pin 99999,0").contains("CPU 99999 is not open"));
-    assert!(refused("lat --sizes 4X").contains("`4X` is no size"));
+    assert!(refused("lat --sizes 4X").contains("invalid size `4X`: expected"));
     assert!(refused("bw --sizes 1G --window 1000").contains("4 GiB is the most"));
     assert!(refused("lat --json /nonexistent/x").contains("cannot create /nonexistent/x"));
     let far = refused("lat 192.0.2.1 --iters 1");

@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// The values that processes have put since this was last called, with their keys. All
-    /// processes may get them once a barrier has ended, and from whoever knows them.
+    /// processes may get them once a barrier has ended, and from any process that knows them.
     pub fn take_news(&mut self) -> Vec<(String, String)> {
         let keys = self.news.as_mut().map(std::mem::take).unwrap_or_default();
         let of = |key: String| Some((key.clone(), self.values.get(&key)?.clone()));

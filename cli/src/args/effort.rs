@@ -10,7 +10,7 @@ use crate::spec::Limits;
 use crate::spec::bounds::ITERS_MAX;
 use crate::units::{self, show_duration};
 
-/// Time of a row and of its warm-up, unless told.
+/// Default time of a row and of its warm-up.
 const TIME: Duration = Duration::from_millis(500);
 const WARMUP_ITERS: u64 = 1000;
 const WARMUP_TIME: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@ use tagmatch_results::show::invalid;
 
 use crate::units::decimal;
 
-/// Percent from which `compare` calls a run slower, unless told.
+/// Default percentage from which `compare` calls a run slower.
 const SLOWER_PERCENT: f64 = 5.0;
 const SLOWER_PERCENT_MAX: f64 = 10_000.0;
 

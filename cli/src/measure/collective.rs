@@ -24,7 +24,7 @@ use crate::report::Report;
 use crate::units::Sizes;
 use ranks::Ranks;
 
-/// Ranks that are started unless told.
+/// Default number of ranks to start.
 const RANKS: u32 = 2;
 const RANKS_OF_RECOVERY: u32 = 4;
 

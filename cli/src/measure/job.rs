@@ -34,7 +34,7 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Tells all ranks the place of this one, and hears theirs.
+    /// Sends the place of this rank to all ranks, and receives theirs.
     pub(super) fn exchange(job: &mut Job) -> Result<Self, Failure> {
         let texts = exchange(job, &place())?;
         Ok(Self::of(usize::try_from(job.rank()).unwrap_or(usize::MAX), &texts))

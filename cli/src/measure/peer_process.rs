@@ -190,7 +190,7 @@ fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 
 /// The command that would start `serve` at these addresses.
 fn serve(addresses: &[SocketAddr], port: u16) -> String {
-    // It listens on loopback unless told otherwise.
+    // Without --bind it listens on loopback.
     match addresses.iter().find(|address| !address.ip().is_loopback()) {
         Some(address) => format!("tagperf serve --bind {} --port {port}", address.ip()),
         None => format!("tagperf serve --port {port}"),

@@ -1,6 +1,6 @@
 //! Bounds that both the command line and a serving side hold a measurement to.
 
-/// The TCP port that `serve` listens on and a client connects to, unless told.
+/// The TCP port that `serve` listens on and a client connects to by default.
 pub(crate) const PORT: u16 = 13338;
 /// Entries of a queue.
 pub(crate) const DEPTH_MAX: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use tagmatch::model::{Knobs, ModelConfig};
 
 use super::text::text_in_json;
 
-/// Entries of the model's list, unless told: as many as ConnectX-5 and 6 have.
+/// Entries of the model's list by default: as many as ConnectX-5 and 6 have.
 pub(crate) const SLOTS: u32 = 127;
 /// The longest list of the model.
 pub(crate) const SLOTS_MAX: u32 = 65535;

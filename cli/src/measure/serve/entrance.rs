@@ -48,8 +48,8 @@ impl Entrance {
         self.pending().retain(|(_, other)| !Arc::ptr_eq(other, stream));
     }
 
-    /// Whether no connection of this machine was refused before for such a reason. Otherwise the
-    /// refusal isn't logged: a process without the secret could fill the log.
+    /// Whether this is the machine's first refusal for this reason. Later refusals aren't logged: a
+    /// process without the secret could fill the log.
     pub(super) fn is_news(&self, machine: IpAddr, why: &Unproved) -> bool {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.len() < REFUSALS_MAX && refusals.insert((machine, discriminant(why)))
