@@ -233,7 +233,7 @@ fn what_cannot_be_is_refused() {
     for (args, why) in [
         ("barrier -n 1", "'1'"),
         ("barrier --sizes 8", "--sizes"),
-        ("allreduce --sizes 8,12", "multiples of 8"),
+        ("allreduce --sizes 8,12", "a multiple of 8"),
         ("shrink --iters 5", "--iters"),
         ("shrink --plot x.svg", "use --json or --csv"),
         ("shrink --histogram", "use --json or --csv"),

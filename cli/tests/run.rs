@@ -259,7 +259,7 @@ fn two_ranks_measure_between_each_other() {
     assert!(text(&alone.stdout).contains("a second process here"), "{}", text(&alone.stderr));
     let three = tagperf(&format!("run -n 3 -- {lat}"));
     assert_eq!(three.status.code(), Some(2));
-    assert!(text(&three.stderr).contains("of 3: two processes measure; -n 2"));
+    assert!(text(&three.stderr).contains("of 3: two processes measure; use -n 2"));
 }
 
 #[test]

@@ -394,7 +394,7 @@ mod tests {
         };
         let (status, said) = served(&behind_serve(None), ask(Case { window: 0, ..Case::sample() }));
         assert_eq!(status, UNSERVED);
-        assert!(said.starts_with("refused after 0 measurements: window 0"), "{said}");
+        assert!(said.starts_with("refused after 0 measurements: invalid window `0`"), "{said}");
         assert_eq!(served(&behind_serve(None), |_| ()).0, UNSERVED, "it only greets");
         for (serves, asks) in [(None, "ucx"), (None, "ofi"), (Some("shm"), "ucx")] {
             let case = Case { device: asks.parse().unwrap(), ..Case::sample() };
