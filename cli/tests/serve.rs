@@ -75,7 +75,7 @@ fn once_is_once() {
         answers += text(&chunk[..read]);
     }
     drop(refused);
-    assert!(server.logged().contains(": refused after 0 measurements: window 0"));
+    assert!(server.logged().contains(": refused after 0 measurements: invalid window `0`"));
     // Nor does one that fails within a measurement.
     let mut failed = server
         .client_command("lat --sizes 8 --duration 60s")

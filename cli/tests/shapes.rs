@@ -310,7 +310,7 @@ fn threads_and_idle_peers_are_there() {
 fn options_that_contradict_each_other_are_refused() {
     let _alone = alone();
     for (line, why) in [
-        ("lat --wildcard 50", "none is posted; --posted-depth N"),
+        ("lat --wildcard 50", "none is posted; use --posted-depth N"),
         ("lat --wildcard 50 --unexpected-depth 5", "none is posted"),
         ("rate --rate 100", "tagperf lat --rate"),
         ("bibw --self", "tagperf bw --self"),
