@@ -61,8 +61,8 @@ pub(crate) unsafe fn open<P: Provider>(
         return Err(Errno::CLOSED);
     }
     // SAFETY: the caller gives what fi_getinfo(3) gave, maybe changed.
-    let asked = unsafe { hints::read(info) }.domain;
-    let is_shared = asked.is_none_or(|domain| domain.threading != sys::FI_THREAD_DOMAIN);
+    let wanted = unsafe { hints::read(info) }.domain;
+    let is_shared = wanted.is_none_or(|domain| domain.threading != sys::FI_THREAD_DOMAIN);
     fabric.children.fetch_add(1, Ordering::Relaxed);
     let object = sys::fid_domain {
         fid: head(sys::FI_CLASS_DOMAIN, context, head_functions::<P>()),

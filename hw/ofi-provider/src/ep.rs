@@ -78,8 +78,8 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
             return Err(Errno::INVALID);
         }
         // SAFETY: the caller gives a domain, and what fi_getinfo(3) gave, maybe changed.
-        let (domain, asked) = unsafe { (domain_of::<P>(domain)?, hints::read(info)) };
-        let opened = P::endpoint(&domain.fabric.settings, &domain.own, &asked)?;
+        let (domain, wanted) = unsafe { (domain_of::<P>(domain)?, hints::read(info)) };
+        let opened = P::endpoint(&domain.fabric.settings, &domain.own, &wanted)?;
         let key = insert(&mut domain.lock().endpoints, opened)?;
         let has_messages = !P::IS_TAGGED_ALONE;
         let object = sys::fid_ep {

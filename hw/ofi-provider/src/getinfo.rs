@@ -84,14 +84,14 @@ unsafe fn answer<P: Provider>(
     // With this flag, hints don't count.
     let wanted = if flags & sys::FI_PROV_ATTR_ONLY == 0 { wanted } else { std::ptr::null() };
     // SAFETY: the caller gives hints or null, and a name or null.
-    let (asked, given, node) = unsafe {
+    let (hints, named_destination, node) = unsafe {
         (
             hints::read(wanted),
             hints::destination(wanted, P::CONSTANTS.name_bytes),
             hints::text(node),
         )
     };
-    let offers = P::negotiate(&settings, &asked).map_err(|why| {
+    let offers = P::negotiate(&settings, &hints).map_err(|why| {
         if env::var("FI_LOG_LEVEL").is_ok_and(|level| ["info", "debug"].contains(&&*level)) {
             notice::tell(&format!("{}: fi_getinfo: {why}", P::NAME.to_string_lossy()));
         }
@@ -99,7 +99,7 @@ unsafe fn answer<P: Provider>(
     })?;
     let destination = match node {
         Some(node) if flags & sys::FI_SOURCE == 0 => Some(P::destination(&node)?),
-        _ => given,
+        _ => named_destination,
     };
     // SAFETY: the caller gives a place for the answer.
     unsafe { *found = answer::write(&P::CONSTANTS, &offers, version, destination.as_deref())? };

@@ -55,9 +55,9 @@ macro_rules! require {
 
 /// Refuses attributes that are larger than those of the offer.
 macro_rules! at_most {
-    ($asked:ident, $offered:expr; $($field:ident)*) => {
+    ($wanted:ident, $offered:expr; $($field:ident)*) => {
         $(require!(
-            $asked.$field <= $offered.$field,
+            $wanted.$field <= $offered.$field,
             concat!("`", stringify!($field), "` is larger than there is")
         );)*
     };
@@ -65,9 +65,9 @@ macro_rules! at_most {
 
 /// Refuses attributes that have other bits than those of the offer.
 macro_rules! bits_of {
-    ($asked:ident, $offered:expr; $($field:ident)*) => {
+    ($wanted:ident, $offered:expr; $($field:ident)*) => {
         $(require!(
-            $asked.$field & !$offered.$field == 0,
+            $wanted.$field & !$offered.$field == 0,
             concat!("`", stringify!($field), "` has a bit that is not offered")
         );)*
     };
@@ -95,26 +95,26 @@ impl Offer {
             hints.provider_version <= constants.provider_version,
             "the provider is older than that"
         );
-        if let Some(asked) = &hints.endpoint {
-            check_endpoint(&self.endpoint, asked)?;
+        if let Some(wanted) = &hints.endpoint {
+            check_endpoint(&self.endpoint, wanted)?;
             let bits = |format: u64| u64::BITS - format.leading_zeros();
             require!(
                 hints.caps & sys::FI_TAGGED == 0
-                    || bits(asked.mem_tag_format) <= bits(self.endpoint.mem_tag_format),
+                    || bits(wanted.mem_tag_format) <= bits(self.endpoint.mem_tag_format),
                 "tags don't have as many bits"
             );
         }
         self.check_contexts(hints)?;
-        self.transmit.op_flags = hints.transmit.map_or(0, |asked| asked.op_flags);
-        self.receive.op_flags = hints.receive.map_or(0, |asked| asked.op_flags);
+        self.transmit.op_flags = hints.transmit.map_or(0, |wanted| wanted.op_flags);
+        self.receive.op_flags = hints.receive.map_or(0, |wanted| wanted.op_flags);
         self.receive.total_buffered_recv =
-            hints.receive.map_or(0, |asked| asked.total_buffered_recv);
-        if let Some(asked) = &hints.domain {
-            check_domain(&self.domain, asked)?;
-            choose(&mut self.domain.threading, asked.threading);
-            choose(&mut self.domain.control_progress, asked.control_progress);
-            choose(&mut self.domain.data_progress, asked.data_progress);
-            choose(&mut self.domain.av_type, asked.av_type);
+            hints.receive.map_or(0, |wanted| wanted.total_buffered_recv);
+        if let Some(wanted) = &hints.domain {
+            check_domain(&self.domain, wanted)?;
+            choose(&mut self.domain.threading, wanted.threading);
+            choose(&mut self.domain.control_progress, wanted.control_progress);
+            choose(&mut self.domain.data_progress, wanted.data_progress);
+            choose(&mut self.domain.av_type, wanted.av_type);
         }
         Ok(self)
     }
@@ -123,14 +123,14 @@ impl Offer {
     fn check_contexts(&self, hints: &Hints) -> Result<(), Refusal> {
         // A direction may name capabilities of the other one, which are left out.
         let all = sys::fi_tx_attr { caps: self.caps, ..self.transmit };
-        if let Some(asked) = &hints.transmit {
-            bits_of!(asked, all; caps op_flags msg_order comp_order);
-            at_most!(asked, self.transmit; inject_size size iov_limit rma_iov_limit);
+        if let Some(wanted) = &hints.transmit {
+            bits_of!(wanted, all; caps op_flags msg_order comp_order);
+            at_most!(wanted, self.transmit; inject_size size iov_limit rma_iov_limit);
         }
         let all = sys::fi_rx_attr { caps: self.caps, ..self.receive };
-        if let Some(asked) = &hints.receive {
-            bits_of!(asked, all; caps op_flags msg_order comp_order);
-            at_most!(asked, self.receive; total_buffered_recv size iov_limit);
+        if let Some(wanted) = &hints.receive {
+            bits_of!(wanted, all; caps op_flags msg_order comp_order);
+            at_most!(wanted, self.receive; total_buffered_recv size iov_limit);
         }
         Ok(())
     }
@@ -139,61 +139,64 @@ impl Offer {
     ///
     /// # Errors
     /// As for [`Offer::answer`].
-    pub fn check_opened(&self, asked: &Hints) -> Result<(), Refusal> {
-        if let Some(endpoint) = &asked.endpoint {
+    pub fn check_opened(&self, wanted: &Hints) -> Result<(), Refusal> {
+        if let Some(endpoint) = &wanted.endpoint {
             check_endpoint(&self.endpoint, endpoint)?;
         }
-        if let Some(transmit) = &asked.transmit {
+        if let Some(transmit) = &wanted.transmit {
             bits_of!(transmit, self.transmit; op_flags);
         }
-        if let Some(receive) = &asked.receive {
+        if let Some(receive) = &wanted.receive {
             bits_of!(receive, self.receive; op_flags);
         }
         Ok(())
     }
 }
 
-fn choose<T: Default + PartialEq>(offered: &mut T, asked: T) {
-    if asked != T::default() {
-        *offered = asked;
+fn choose<T: Default + PartialEq>(offered: &mut T, wanted: T) {
+    if wanted != T::default() {
+        *offered = wanted;
     }
 }
 
-fn check_endpoint(offered: &sys::fi_ep_attr, asked: &sys::fi_ep_attr) -> Result<(), Refusal> {
+fn check_endpoint(offered: &sys::fi_ep_attr, wanted: &sys::fi_ep_attr) -> Result<(), Refusal> {
     require!(
-        [sys::FI_EP_UNSPEC, offered.r#type].contains(&asked.r#type),
+        [sys::FI_EP_UNSPEC, offered.r#type].contains(&wanted.r#type),
         "endpoints are of another type"
     );
     require!(
-        [sys::FI_PROTO_UNSPEC, offered.protocol].contains(&asked.protocol),
+        [sys::FI_PROTO_UNSPEC, offered.protocol].contains(&wanted.protocol),
         "the protocol is another one"
     );
-    at_most!(asked, offered;
+    at_most!(wanted, offered;
         protocol_version max_msg_size max_order_raw_size max_order_war_size max_order_waw_size
         tx_ctx_cnt rx_ctx_cnt auth_key_size
     );
     Ok(())
 }
 
-fn check_domain(offered: &sys::fi_domain_attr, asked: &sys::fi_domain_attr) -> Result<(), Refusal> {
-    require!(asked.threading <= sys::FI_THREAD_ENDPOINT, "the threading model is unknown");
+fn check_domain(
+    offered: &sys::fi_domain_attr,
+    wanted: &sys::fi_domain_attr,
+) -> Result<(), Refusal> {
+    require!(wanted.threading <= sys::FI_THREAD_ENDPOINT, "the threading model is unknown");
     require!(
-        asked.data_progress != sys::FI_PROGRESS_AUTO
-            && asked.data_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
+        wanted.data_progress != sys::FI_PROGRESS_AUTO
+            && wanted.data_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
         "data moves while the program calls (FI_PROGRESS_MANUAL)"
     );
     require!(
-        asked.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
+        wanted.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
         "the progress model is unknown"
     );
-    require!(asked.resource_mgmt <= sys::FI_RM_ENABLED, "the resource management is unknown");
-    require!(asked.av_type <= sys::FI_AV_TABLE, "the type of address vector is unknown");
+    require!(wanted.resource_mgmt <= sys::FI_RM_ENABLED, "the resource management is unknown");
+    require!(wanted.av_type <= sys::FI_AV_TABLE, "the type of address vector is unknown");
     require!(
-        asked.mr_mode & offered.mr_mode == offered.mr_mode,
+        wanted.mr_mode & offered.mr_mode == offered.mr_mode,
         "memory is registered in another way (`mr_mode`)"
     );
-    bits_of!(asked, offered; caps);
-    at_most!(asked, offered;
+    bits_of!(wanted, offered; caps);
+    at_most!(wanted, offered;
         mr_key_size cq_data_size cq_cnt ep_cnt tx_ctx_cnt rx_ctx_cnt cntr_cnt mr_cnt
         max_ep_tx_ctx max_ep_rx_ctx max_ep_stx_ctx max_ep_srx_ctx mr_iov_limit auth_key_size
         max_err_data

@@ -93,7 +93,7 @@ pub trait Provider: Sized + 'static {
     fn endpoint(
         settings: &Self::Settings,
         domain: &Self::Domain,
-        asked: &Hints,
+        wanted: &Hints,
     ) -> Result<Self::Endpoint>;
     /// The address that a name tells, which has the bytes of one.
     fn address(name: &[u8]) -> Option<Self::Address>;

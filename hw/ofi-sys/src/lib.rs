@@ -26,8 +26,9 @@
 //! have only added fields at the ends of structures. C's enumerations are plain integers here, so
 //! no value that a program passes is undefined behaviour.
 //!
-//! Constants that nothing here uses are not declared. The offset of every field is asserted when this crate is compiled for x86-64. `ci/parts/headers`
-//! compares all offsets, types and constants with the headers of versions 1.17, 2.1 and 2.6.
+//! Constants that nothing here uses are not declared. The offset of every field is asserted when
+//! this crate is compiled for x86-64. `ci/parts/headers` compares all offsets, types and constants
+//! with the headers of versions 1.17, 2.1 and 2.6.
 //!
 //! Not covered: passive endpoints, shared contexts, wait sets, poll sets, triggered operations,
 //! multicast, and the description of a NIC.

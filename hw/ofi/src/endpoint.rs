@@ -216,7 +216,8 @@ impl Endpoint {
             message;
         let context = context.place();
         let ep = self.of_lane(lane);
-        let (start, none) = (bytes.start.cast_const().cast(), ptr::null_mut());
+        let start = bytes.start.cast_const().cast();
+        let none = ptr::null_mut();
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(
@@ -281,7 +282,8 @@ impl Endpoint {
         let LaneAddress { address, lane } = from;
         let context = context.place();
         let ep = self.of_lane(lane);
-        let (start, none) = (memory.start.cast(), ptr::null_mut());
+        let start = memory.start.cast();
+        let none = ptr::null_mut();
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             call!(

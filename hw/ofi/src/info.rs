@@ -8,7 +8,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::config::OfiConfig;
 use super::library::load;
-use super::match_mode::MatchMode;
+use super::objects::MatchMode;
 use super::provider::{open, survey};
 use super::telemetry::NicMatches;
 

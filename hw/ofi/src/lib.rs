@@ -112,7 +112,6 @@ mod host;
 mod info;
 mod library;
 mod link;
-mod match_mode;
 mod objects;
 mod operations;
 mod pieces;

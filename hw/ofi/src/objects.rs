@@ -2,17 +2,16 @@
 //! opened, and closed again.
 
 use std::collections::HashSet;
-use std::ffi::{c_int, c_void};
-use std::io;
+use std::ffi::{CStr, c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
+use std::{fmt, io};
 
 use tagmatch_device::DeviceError;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::signals::Signals;
 use tagmatch_os::process::Pid;
 
-use super::match_mode::MatchMode;
 use super::rma::Registering;
 
 /// Room for the name of an endpoint. The longest that is known has 256 bytes (`lnx`).
@@ -44,6 +43,30 @@ pub(super) struct Endpoint {
 // SAFETY: `FI_THREAD_DOMAIN` allows one caller at a time, from whatever thread, and nobody else has
 // these objects.
 unsafe impl Send for Endpoint {}
+
+/// A mode of matching of `cxi` that doesn't end the process where the NIC has no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MatchMode {
+    Software,
+    /// The NIC, and software where the NIC has no room.
+    Hybrid,
+}
+
+impl MatchMode {
+    /// As the provider spells it.
+    pub(super) fn name(self) -> &'static CStr {
+        match self {
+            MatchMode::Software => c"software",
+            MatchMode::Hybrid => c"hybrid",
+        }
+    }
+}
+
+impl fmt::Display for MatchMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name().to_string_lossy())
+    }
+}
 
 /// The arguments of [`Endpoint::open`].
 pub(super) struct Opening {

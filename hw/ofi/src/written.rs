@@ -92,7 +92,8 @@ impl Endpoint {
             return Begun::Failed(sys::FI_ENOSYS);
         };
         let ep = self.eps[0];
-        let (start, context) = (bytes.start.cast_const().cast(), context.place());
+        let start = bytes.start.cast_const().cast();
+        let context = context.place();
         // SAFETY: an open endpoint, and by the caller.
         begun(unsafe {
             (registering.write)(ep, start, bytes.length, null_mut(), to, address, key, context)

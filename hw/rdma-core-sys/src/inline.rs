@@ -115,7 +115,7 @@ pub unsafe fn ibv_query_port(
     }
 }
 
-/// `ibv_query_gid_ex(3)`, whose flags must be 0. Libraries older than rdma-core 32 give `EOPNOTSUPP`.
+/// `ibv_query_gid_ex(3)`, whose flags are 0. Libraries older than rdma-core 32 give `EOPNOTSUPP`.
 ///
 /// # Safety
 /// As [the module](self) says.

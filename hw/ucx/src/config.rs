@@ -122,12 +122,13 @@ impl UcxConfig {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Vec<(String, String)> {
         let named = |name: &str| name.strip_prefix("UCX_").unwrap_or(name).to_owned();
-        let asked = |name: &str| self.settings.iter().rev().find(|(other, _)| named(other) == name);
-        let tls = asked("TLS").map(|(_, value)| value.clone());
+        let own_setting =
+            |name: &str| self.settings.iter().rev().find(|(other, _)| named(other) == name);
+        let tls = own_setting("TLS").map(|(_, value)| value.clone());
         let tls = self.transports.clone().or(tls).or_else(|| environment("TLS"));
         let mut variables: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| {
-            if asked(name).is_none() {
+            if own_setting(name).is_none() {
                 variables.push((name.into(), value.into()));
             }
         };
@@ -149,8 +150,8 @@ impl UcxConfig {
         } else {
             set(OFFLOAD[0], "y");
         }
-        let asked = self.settings.iter().map(|(name, value)| (named(name), value.clone()));
-        variables.extend(asked);
+        let own_settings = self.settings.iter();
+        variables.extend(own_settings.map(|(name, value)| (named(name), value.clone())));
         // A later variable overrides an earlier one.
         variables.extend(self.transports.clone().map(|tls| ("TLS".into(), tls)));
         variables

@@ -53,7 +53,7 @@ pub(super) struct LocalProcesses {
     epoll: Epoll,
     watched: HashMap<PeerId, OwnedFd>,
     /// Peers whose processes have ended, and whose ends aren't reported yet.
-    gone: Vec<PeerId>,
+    ended_peers: Vec<PeerId>,
 }
 
 impl LocalProcesses {
@@ -63,7 +63,7 @@ impl LocalProcesses {
             own: ProcessName::own(),
             epoll,
             watched: HashMap::new(),
-            gone: Vec::new(),
+            ended_peers: Vec::new(),
         })
     }
 
@@ -87,7 +87,7 @@ impl LocalProcesses {
         if let Some(pidfd) = self.watched.remove(&peer) {
             self.epoll.forget(pidfd.as_fd());
         }
-        self.gone.retain(|gone| *gone != peer);
+        self.ended_peers.retain(|ended| *ended != peer);
     }
 
     /// Looks for processes that have ended.
@@ -100,19 +100,19 @@ impl LocalProcesses {
         let numbers = ready[..count].iter().filter_map(|number| u32::try_from(*number).ok());
         for peer in numbers.map(PeerId) {
             self.forget(peer);
-            self.gone.push(peer);
+            self.ended_peers.push(peer);
         }
     }
 
     /// Whether the end of a peer is to be reported.
     pub(super) fn has_gone(&self) -> bool {
-        !self.gone.is_empty()
+        !self.ended_peers.is_empty()
     }
 
     /// A peer whose process has ended. To be asked for when no completion waits, so that all that
     /// the peer has sent is handled first.
     pub(super) fn take_gone(&mut self) -> Option<PeerId> {
-        self.gone.pop()
+        self.ended_peers.pop()
     }
 }
 

@@ -399,13 +399,13 @@ impl Qp {
             made(raw).map(|raw| Qp { raw, pd, inline_max, _queues: queues })
         };
         let limit = &pd.context().inline_max;
-        let asked = shape.inline_max.min(limit.load(Relaxed));
-        create(asked).or_else(|error| {
-            if asked == 0 {
+        let wanted = shape.inline_max.min(limit.load(Relaxed));
+        create(wanted).or_else(|error| {
+            if wanted == 0 {
                 return Err(error);
             }
             // Something else is wrong if the device refuses a queue pair without inline bytes.
-            let best = most_granted(create(0)?, asked, create);
+            let best = most_granted(create(0)?, wanted, create);
             limit.store(best.0, Relaxed);
             Ok(best.1)
         })
@@ -479,9 +479,9 @@ mod tests {
     fn as_many_inline_bytes_as_a_device_allows_are_found_in_few_requests() {
         for limit in [0, 1, 48, 64, 96, 101, 187] {
             let requests = Cell::new(0);
-            let create = |asked| {
+            let create = |wanted| {
                 requests.set(requests.get() + 1);
-                (asked <= limit).then_some(asked).ok_or(io::ErrorKind::InvalidInput.into())
+                (wanted <= limit).then_some(wanted).ok_or(io::ErrorKind::InvalidInput.into())
             };
             assert_eq!(most_granted(0, 188, create), (limit, limit));
             assert!(requests.get() <= 8, "{requests:?}");

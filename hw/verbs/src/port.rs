@@ -37,8 +37,8 @@ pub(super) struct Port {
 const SOFT_ROCE_VENDORS: [u32; 2] = [0x00ff_ffff, 0];
 
 /// The smaller of the device's limit and the one asked for, at least one.
-fn limited(count: i32, asked: u8) -> u8 {
-    u8::try_from(count.clamp(1, i32::from(asked))).unwrap_or(1)
+fn limited(count: i32, wanted: u8) -> u8 {
+    u8::try_from(count.clamp(1, i32::from(wanted))).unwrap_or(1)
 }
 
 /// The value of `enum ibv_mtu` for a path MTU in bytes: 1 for 256, and so on.

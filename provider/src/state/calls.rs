@@ -7,8 +7,8 @@ use tagmatch_ofi_provider::{self as ofi, Bindings, Incoming, Injected, Memory, O
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::operation::{Receive, immediate};
-use super::send::EndpointSend;
+use super::operation::Receive;
+use super::send::{EndpointSend, immediate};
 use crate::errno::{Errno, Result};
 use crate::info::{INJECT_MAX, PARTS_MAX};
 use crate::memory::buffer;

@@ -6,13 +6,6 @@ use tagmatch_ofi_sys as sys;
 /// Most operations that are under way on one endpoint.
 pub(crate) const OPERATIONS_MAX: u32 = 1 << 30;
 
-/// 32 bits of immediate data travel with a message (`cq_data_size`); a caller has no more.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the rest is cut off, as fi_msg(3) says")]
-pub(super) fn immediate(data: Option<u64>) -> Option<u32> {
-    data.map(|data| data as u32)
-}
-
 /// The contents of the entry that an operation will have in the completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receive {

@@ -5,7 +5,7 @@ use tagmatch_ofi_provider::{Entry, Injected};
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::operation::{OperationUnderWay, Receive, immediate};
+use super::operation::{OperationUnderWay, Receive};
 use crate::errno::{self, Errno, Result};
 
 /// A message to send, without its bytes.
@@ -20,6 +20,13 @@ pub(crate) struct EndpointSend {
     pub(crate) kind: u64,
     /// `FI_COMPLETION`, and when the operation is complete.
     pub(crate) flags: u64,
+}
+
+/// 32 bits of immediate data travel with a message (`cq_data_size`); a caller has no more.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the rest is cut off, as fi_msg(3) says")]
+pub(super) fn immediate(data: Option<u64>) -> Option<u32> {
+    data.map(|data| data as u32)
 }
 
 impl Endpoint {

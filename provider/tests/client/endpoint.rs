@@ -179,7 +179,9 @@ impl Endpoint {
 
     /// `fi_tsenddata`.
     pub(crate) fn tsenddata(&self, from: Memory, data: u64, to: Call<'_>, context: usize) -> Code {
-        let (start, length, context) = (from.start().cast(), from.len(), word(context));
+        let start = from.start().cast();
+        let length = from.len();
+        let context = word(context);
         run!(self.tagged.senddata(start, length, NONE, data, to.address, to.tag, context))
     }
 
@@ -212,14 +214,18 @@ impl Endpoint {
     /// `fi_trecv`.
     pub(crate) fn trecv_from(&self, to: Memory, wanted: Call<'_>, context: usize) -> Code {
         let Call { address, tag, ignore, .. } = wanted;
-        let (start, length, context) = (to.start().cast(), to.len(), word(context));
+        let start = to.start().cast();
+        let length = to.len();
+        let context = word(context);
         run!(self.tagged.recv(start, length, NONE, address, tag, ignore, context))
     }
 
     /// `fi_trecvv` from any source.
     pub(crate) fn trecvv(&self, parts: &[Memory], tag: u64, context: usize) -> Code {
         let parts = parts_of(parts);
-        let (to, count, any) = (parts.as_ptr(), parts.len(), sys::FI_ADDR_UNSPEC);
+        let to = parts.as_ptr();
+        let count = parts.len();
+        let any = sys::FI_ADDR_UNSPEC;
         run!(self.tagged.recvv(to, DESC, count, any, tag, 0, word(context)))
     }
 

@@ -264,7 +264,8 @@ mod tests {
     }
 
     fn begin(socket: UnixStream, owner: Option<PeerId>, secret: Secret) -> Connection {
-        let (socket, deadline) = (socket.into(), Instant::now());
+        let socket = socket.into();
+        let deadline = Instant::now();
         let begin = NewConnection { socket, kind: &KIND, owner, is_local: true, deadline, secret };
         Connection::new(begin).unwrap()
     }

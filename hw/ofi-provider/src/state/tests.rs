@@ -37,8 +37,12 @@ impl Provider for Fake {
         Err(Errno::NO_DATA)
     }
     fn domain(_settings: &()) {}
-    fn endpoint(_settings: &(), _domain: &(), asked: &Hints) -> Result<FakeEndpoint> {
-        Ok(FakeEndpoint { bound: Bindings::new(asked.opened()), is_armed: false, has_event: false })
+    fn endpoint(_settings: &(), _domain: &(), wanted: &Hints) -> Result<FakeEndpoint> {
+        Ok(FakeEndpoint {
+            bound: Bindings::new(wanted.opened()),
+            is_armed: false,
+            has_event: false,
+        })
     }
     fn address(_name: &[u8]) -> Option<u64> {
         None
@@ -92,18 +96,26 @@ impl ProviderEndpoint<u64> for FakeEndpoint {
         self.is_armed = false;
     }
     fn progress(&mut self, _sinks: &mut Sinks<'_, u64>) {}
+    /// # Safety
+    /// As the trait says.
     unsafe fn send(&mut self, _sinks: &mut Sinks<'_, u64>, _message: &Outgoing) -> Result<()> {
         Ok(())
     }
+    /// # Safety
+    /// As the trait says.
     unsafe fn inject(&mut self, _sinks: &mut Sinks<'_, u64>, _message: Injected) -> Result<()> {
         Ok(())
     }
+    /// # Safety
+    /// As the trait says.
     unsafe fn post(&mut self, _sinks: &mut Sinks<'_, u64>, _incoming: &Incoming) -> Result<()> {
         Ok(())
     }
     fn peek(&mut self, _sinks: &mut Sinks<'_, u64>, _incoming: &Incoming) -> Result<()> {
         Ok(())
     }
+    /// # Safety
+    /// As the trait says.
     unsafe fn claim(&mut self, _sinks: &mut Sinks<'_, u64>, _incoming: &Incoming) -> Result<()> {
         Ok(())
     }

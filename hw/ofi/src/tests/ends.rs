@@ -161,7 +161,8 @@ fn immediate_data_and_lengths_are_told_on_every_path() {
         let mut bench = Bench::new(data);
         let peer = bench.peers[0];
         bench.receive(TAG, 100, 1);
-        let (immediate, length) = (Some(7), Some(LONG as u32));
+        let immediate = Some(7);
+        let length = Some(LONG as u32);
         let label = Label { immediate, length, has_trailer: true, ..Label::default() };
         let wire = bench.wire(peer, label);
         let trailer =

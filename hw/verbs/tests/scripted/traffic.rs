@@ -138,7 +138,9 @@ impl World {
         let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
         // SAFETY: the buffer is posted, so it is ours until its completion is taken.
         unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        let (qp_num, src_qp, byte_len) = (to.qp_num, from.qp_num, bytes.len() as u32);
+        let qp_num = to.qp_num;
+        let src_qp = from.qp_num;
+        let byte_len = bytes.len() as u32;
         let completion = sys::ibv_wc { wr_id, qp_num, src_qp, byte_len, slid, ..completion };
         self.completions.get_mut(&to.recv_cq).unwrap().push_back(completion);
     }
