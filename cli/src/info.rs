@@ -55,7 +55,7 @@ fn shm(style: Style) -> String {
     if let Err(error) = Unlinked::new(&DeviceArg::Shm, WorkerNeeds::default(), HwTagsArg::Off) {
         let lines = [
             format!("no shared-memory worker can be made: {}", one_line(error)),
-            "next: ls -l /proc/self/fd; ulimit -a".into(),
+            "next: grep Seccomp /proc/self/status; ls -l /proc/self/fd; ulimit -a".into(),
         ];
         return entry(style, "shm", false, &lines);
     }

@@ -316,7 +316,8 @@ fn both_limited(own: u16, peer: u16) -> &'static str {
 /// Why shared memory doesn't help two workers that are both on it.
 fn not_by_shm(own: Networks, peer: Networks) -> &'static str {
     if own.has(Network::Shm) && peer.has(Network::Shm) {
-        ", and it is another machine, network namespace or user, or the machine was restarted"
+        ", and it is another machine, network namespace or user (or a user without a number in its \
+         user namespace), or the machine was restarted"
     } else {
         ""
     }

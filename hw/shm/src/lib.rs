@@ -86,8 +86,8 @@
 //! # Limits
 //! Both workers must be in the same network namespace, since abstract sockets belong to one, and
 //! must have the same user. In a user namespace, a user without a number there can't be told from
-//! other users without a number; no connection is made for such a user. A peer that
-//! went down leaves some 150 bytes behind until it is forgotten
+//! other users without a number; peers reach the workers of such a user over other devices. A peer
+//! that went down leaves some 150 bytes behind until it is forgotten
 //! ([`Device::forget`](tagmatch_device::Device::forget)).
 //!
 //! # On AArch64
@@ -105,11 +105,10 @@
 //!   so that they can be given back.
 //!
 //! # Not tested
-//! For want of such machines: Yama's scopes; seccomp filters that forbid process_vm_readv or
-//! membarrier; kernels before 5.3 (no pidfd); huge-page memfds; processors other than x86-64, but
-//! for AArch64 under emulation. (`ci/linux-5.10` takes away what later kernels have.) The decisions
-//! that depend on them are tested with made-up answers, or by settings that switch the feature off
-//! ([`ReadPolicy::Copied`], [`ShmConfig::membarrier`]).
+//! For want of such machines: Yama's scopes; kernels before 5.3 (no pidfd); huge-page memfds;
+//! processors other than x86-64, but for AArch64 under emulation. The decisions that depend on them
+//! are tested with made-up answers. `hw/os/examples/deny.rs` takes away what later kernels have,
+//! and what containers forbid (`cli/tests/containers.rs`).
 //!
 //! # Decisions
 //! **Idle peers cost nothing.** A few busy rings are polled. All other writers are asked to ring a

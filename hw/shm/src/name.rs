@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use tagmatch_device::bytes::{array_at, u32_at};
 use tagmatch_device::contents::{Contents, Name, Place};
 use tagmatch_device::{Address, DeviceError, Network};
-use tagmatch_os::process::{Pid, own_uid};
+use tagmatch_os::process::{Pid, is_own_user, own_uid};
 
 /// The worker's name, which is that of its socket, and the part of its [`Address`] about shared
 /// memory:
@@ -41,7 +41,12 @@ impl ShmName {
         let namespace = namespace("/proc/self/ns/pid").unwrap_or(0);
         Ok(ShmName {
             socket: tagmatch_os::random()?,
-            place: place().unwrap_or(Place([0; Place::BYTES])),
+            // Peers couldn't tell a user without a number from others, so no other place is equal.
+            place: if is_own_user(own_uid()) {
+                place().unwrap_or(Place([0; Place::BYTES]))
+            } else {
+                Place(tagmatch_os::random()?)
+            },
             process: process_of(Pid::own(), namespace),
         })
     }

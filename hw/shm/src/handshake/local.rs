@@ -49,7 +49,7 @@ impl LocalEnd {
         process::learn_own_user();
         let name = ShmName::create().in_call("getrandom")?;
         let doorbell_memory = SealedMemory::new(c"tagmatch-doorbell", doorbell::LENGTH_BYTES)
-            .in_call("memfd_create")?;
+            .map_err(|error| DeviceError::system("memfd_create", memfd_hint(&error))(error))?;
         let mapping = doorbell_memory.map().in_call("mmap")?;
         let doorbell = Doorbell::new(mapping)
             .ok_or(DeviceError::BadBuffer { why: "a page is too small for a doorbell" })?;
@@ -147,6 +147,16 @@ impl LocalEnd {
         let arena = self.arena.iter().map(AsFd::as_fd);
         let fds: Vec<_> = pair.chain([self.doorbell_memory.as_fd()]).chain(arena).collect();
         socket::send(socket, &hello.emit(), &fds)
+    }
+}
+
+/// What to do about memory that can't be made.
+fn memfd_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSYS) => {
+            "; the seccomp profile of a container must allow memfd_create(2)"
+        }
+        _ => "",
     }
 }
 
