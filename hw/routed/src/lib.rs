@@ -21,7 +21,7 @@
 //!    needs the system: without it ([`Routed::sleepless`]) the same code runs in a simulator.
 //! 6. **The NIC's list** is the list of the first network that has one. Messages over shared memory
 //!    and over other networks bypass it
-//!    ([`Incoming::through_list`](tagmatch_device::Incoming)); the engine above has rules for those.
+//!    ([`Incoming::through_list`](tagmatch_device::Incoming)); the engine has rules for those.
 //!
 //! # Decisions
 //! - `Device::expose` and `Device::withdraw` name the reader, since only one device can give the

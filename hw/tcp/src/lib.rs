@@ -100,14 +100,14 @@
 //!   polls or sleeps. The kernel takes connections for a busy worker, so a machine that has
 //!   answered is waited for without a limit.
 //! - **Which machines are gone.** The kernel's keep-alive watches idle connections. While data is
-//!   under way, the age of the last acknowledgement counts, but only while the kernel waits for one:
-//!   it asks a peer whose window is shut more and more seldom, so the age alone would end
-//!   connections to peers that live and compute. `TCP_RTO_MAX_MS` (Linux 6.15) makes the kernel ask often enough
-//!   that a machine that dies with its window shut is noticed in time, too.
+//!   under way, the age of the last acknowledgement counts, but only while the kernel waits for
+//!   one: it asks a peer whose window is shut more and more seldom, so the age alone would end
+//!   connections to peers that live and compute. `TCP_RTO_MAX_MS` (Linux 6.15) makes the kernel ask
+//!   often enough that a machine that dies with its window shut is noticed in time, too.
 //! - **Several pieces by one call.** Each call of sendmsg(2) ends in a packet that isn't full, and
 //!   BBR, where it is the machine's choice, paces each packet by a timer. Reads of 1 MiB over
 //!   loopback ran at 0.3 of a bare socket stream with one piece a call, and with runs of up to 1
-//!   MiB at 1.2 of it (with CUBIC at 0.6 and 0.95; `hw/tcp/examples/tcp_pingpong.rs`).
+//!   MiB at 1.2 of it (with CUBIC at 0.6 and 0.95).
 //! - **Nothing is lost by leaving.** A socket that is closed while received bytes wait in it resets
 //!   its connection, and what is under way to the peer is lost. So a worker that leaves drops what
 //!   still comes until the peer has acknowledged everything.
