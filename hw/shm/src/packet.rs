@@ -92,7 +92,7 @@ pub enum HandshakePacket {
     /// Offers or accepts a connection.
     Hello(Hello),
     /// Refuses a connection.
-    HelloRefusal(HelloRefusal),
+    Refusal(HelloRefusal),
 }
 
 const MAGIC_HELLO: [u8; 8] = *b"TMshHELO";
@@ -216,7 +216,7 @@ impl HandshakePacket {
             // The version is ignored: the reasons of version 1 keep their numbers in all versions.
             let code = u32_at(bytes, 12) as usize;
             let refusal = HelloRefusal::ALL.get(code).copied().unwrap_or(HelloRefusal::Invalid);
-            return Ok(HandshakePacket::HelloRefusal(refusal));
+            return Ok(HandshakePacket::Refusal(refusal));
         }
         Err("not a packet of the handshake")
     }
@@ -252,7 +252,7 @@ mod tests {
         for refusal in HelloRefusal::ALL {
             assert_eq!(
                 HandshakePacket::parse(&refusal.emit()),
-                Ok(HandshakePacket::HelloRefusal(refusal))
+                Ok(HandshakePacket::Refusal(refusal))
             );
         }
     }

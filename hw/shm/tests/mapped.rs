@@ -281,7 +281,7 @@ fn memory_that_breaks_a_rule_is_refused_with_its_hello() {
         }
         // A hello that can't be parsed gets no answer.
         if let Some((answer, _)) = raw.receive() {
-            let refusal = HandshakePacket::HelloRefusal(HelloRefusal::Invalid);
+            let refusal = HandshakePacket::Refusal(HelloRefusal::Invalid);
             assert_eq!(HandshakePacket::parse(&answer), Ok(refusal));
         }
     }

@@ -155,7 +155,7 @@ fn call(victim: &mut Shm, claimed: Address) -> (HelloRefusal, Vec<Owned>) {
         }
         let (bytes, _) = caller.receive().unwrap();
         match HandshakePacket::parse(&bytes) {
-            Ok(HandshakePacket::HelloRefusal(refusal)) => answer = Some(refusal),
+            Ok(HandshakePacket::Refusal(refusal)) => answer = Some(refusal),
             other => panic!("{other:?}"),
         }
     }

@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(greeting) = HandshakePacket::parse(data) {
         let again = match greeting.clone() {
             HandshakePacket::Hello(hello) => hello.emit(),
-            HandshakePacket::HelloRefusal(refusal) => refusal.emit(),
+            HandshakePacket::Refusal(refusal) => refusal.emit(),
         };
         assert_eq!(HandshakePacket::parse(&again), Ok(greeting));
     }

@@ -162,7 +162,7 @@ impl HandshakeStep<'_> {
             Ok(HandshakePacket::Hello(_)) => {
                 DownReason::Misbehaved { what: "a hello with the address of another worker" }
             }
-            Ok(HandshakePacket::HelloRefusal(
+            Ok(HandshakePacket::Refusal(
                 refusal @ (HelloRefusal::Crossed | HelloRefusal::Busy),
             )) => {
                 // A busy peer lives, and says when it gives up.
@@ -171,7 +171,7 @@ impl HandshakeStep<'_> {
                 connecting.crossed = refusal == HelloRefusal::Crossed;
                 return connections.withdraw(attempt);
             }
-            Ok(HandshakePacket::HelloRefusal(refusal)) => DownReason::Unreachable {
+            Ok(HandshakePacket::Refusal(refusal)) => DownReason::Unreachable {
                 errno: match refusal {
                     HelloRefusal::Full => libc::EUSERS,
                     HelloRefusal::Lacking => libc::EMFILE,
