@@ -14,8 +14,8 @@ pub(crate) fn raise_descriptors() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(DESCRIPTORS_MAX, |maximum| maximum.min(DESCRIPTORS_MAX));
     if current.is_some_and(|current| current < wanted) {
-        // If the system refuses, the limit stays as it is, and the error of the call that reaches it
-        // names it.
+        // If the system refuses, the limit stays as it is, and the error of the call that reaches
+        // it names it.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }

@@ -2,8 +2,8 @@
 
 /// Default number of messages of a window.
 const WINDOW: u64 = 64;
-/// Default number of bytes in flight or between two checks: as much as stays in a core's own cache, so
-/// that the transport is measured and not main memory.
+/// Default number of bytes in flight or between two checks: as much as stays in a core's own
+/// cache, so that the transport is measured and not main memory.
 pub const WINDOW_BYTES: u64 = 1 << 20;
 /// A large message need not wait for the answer to the one before it.
 const WINDOW_MIN: u64 = 2;
