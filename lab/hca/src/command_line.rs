@@ -88,7 +88,7 @@ pub(crate) enum OptionError {
     Places(usize, u32),
     #[error("--knob first_count: libmlx5 begins at 0, and so does the device")]
     FirstCount,
-    #[error("--knob: {name} is {right}, not {value:?}")]
+    #[error("--knob {name}: invalid value `{value}`: expected {right}")]
     Value { name: String, value: String, right: &'static str },
     #[error("--knob: {0}")]
     Knob(#[from] KnobError),
@@ -267,13 +267,16 @@ mod tests {
             ("--tags 16", "--tags 16"),
             ("--tags 65535", "--tags 65535"),
             ("--knob wake", "--knob wake: NAME=VALUE or `random`; names: link_layer, roce"),
-            ("--knob max_srq=x", "--knob: max_srq is a number from 0 to 4096, not \"x\""),
+            (
+                "--knob max_srq=x",
+                "--knob max_srq: invalid value `x`: expected a number from 0 to 4096",
+            ),
             ("--knob speed=1", "--knob: there is no speed"),
             ("--knob wake=1", "--knob: wake is always, never or sometimes"),
             ("--knob first_count=1", "libmlx5 begins at 0"),
             ("--knob sync_limit=0", "sync_limit = 0 is out of range"),
             ("--place 0:0 --place 0:1", "--place was given 2 times, for 1 devices"),
-            ("--place 0", "expected NODE:PROCESSORS"),
+            ("--place 0", "invalid place `0`: expected NODE:PROCESSORS such as"),
             ("--place x:0", "NODE:PROCESSORS"),
             ("--place 0:", "NODE:PROCESSORS"),
             ("--place 0:5-3", "NODE:PROCESSORS"),

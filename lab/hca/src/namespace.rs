@@ -1,11 +1,10 @@
 //! What a program sees of `/dev` and `/sys/class`: all that was there, and the devices.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change};

@@ -34,20 +34,21 @@ pub(crate) struct Location {
 }
 
 impl FromStr for Location {
-    type Err = &'static str;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const RIGHT: &str = "expected NODE:PROCESSORS, such as 1:8-15,24";
-        let (node, processors) = text.split_once(':').ok_or(RIGHT)?;
+        let wrong =
+            || format!("invalid place `{text}`: expected NODE:PROCESSORS such as 1:8-15,24");
+        let (node, processors) = text.split_once(':').ok_or_else(wrong)?;
         let is_range = |range: &str| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let numbers = (first.parse::<u32>(), last.parse::<u32>());
             matches!(numbers, (Ok(first), Ok(last)) if first <= last)
         };
         if !processors.split(',').all(is_range) {
-            return Err(RIGHT);
+            return Err(wrong());
         }
-        Ok(Location { node: node.parse().map_err(|_| RIGHT)?, processors: processors.to_owned() })
+        Ok(Location { node: node.parse().map_err(|_| wrong())?, processors: processors.to_owned() })
     }
 }
 

@@ -1,10 +1,9 @@
 //! The files that libibverbs, UCX and hwloc look for: `/sys/class/infiniband*` and
 //! `/dev/infiniband`.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::abi::DEVICE_PREFIX;
 use crate::control;

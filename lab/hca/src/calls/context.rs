@@ -26,6 +26,14 @@ pub(super) const MAX_QP_WR: u32 = 32768;
 /// `fw_ver`: 16.35.4030.
 const FIRMWARE: u64 = 16 << 32 | 35 << 16 | 4030;
 
+/// A new channel of events, and its descriptor in the program.
+fn give_channel(command: &Command, answers: &impl Answers) -> Result<(Arc<Channel>, i32), Errno> {
+    let channel = Arc::new(Channel::new().map_err(|_| libc::EMFILE)?);
+    let given = answers.give(command.call, channel.reader());
+    let fd = given.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+    Ok((channel, fd))
+}
+
 impl<M: Memory> Function<M> {
     pub(super) fn open_context(
         &mut self,
@@ -97,9 +105,7 @@ impl<M: Memory> Function<M> {
         command: &mut Command,
         answers: &impl Answers,
     ) -> Result<Undo, Errno> {
-        let channel = Arc::new(Channel::new().map_err(|_| libc::EMFILE)?);
-        let given = answers.give(command.call, channel.reader());
-        let fd = given.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+        let (channel, fd) = give_channel(command, answers)?;
         command.answer_handle(abi::async_event::FD_HANDLE, fd as u64);
         let kept = answers.keep(&channel);
         if let Some(context) = self.adapter.contexts.get_mut(&command.context) {
@@ -113,9 +119,7 @@ impl<M: Memory> Function<M> {
         command: &mut Command,
         answers: &impl Answers,
     ) -> Result<Undo, Errno> {
-        let channel = Arc::new(Channel::new().map_err(|_| libc::EMFILE)?);
-        let given = answers.give(command.call, channel.reader());
-        let fd = given.map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))?;
+        let (channel, fd) = give_channel(command, answers)?;
         self.objects.channels.insert(fd, channel);
         command.answer(abi::device::CORE_OUT, &OneWord { value: fd as u32 });
         Ok(Undo::Nothing)

@@ -215,9 +215,8 @@ impl<M: Memory> Function<M> {
         let qp = self.qps.get(&number).ok_or(libc::EINVAL)?;
         let context = qp.facts.context;
         let element = qp.facts.user_handle;
-        let said = qp.async_events;
-        let left = self.unread_events(context, element);
-        command.answer(abi::qp::DESTROY_RESP, &said.saturating_sub(left));
+        let read = qp.async_events.saturating_sub(self.unread_events(context, element));
+        command.answer(abi::qp::DESTROY_RESP, &read);
         self.take_out(handle).ok_or(libc::EINVAL)
     }
 }

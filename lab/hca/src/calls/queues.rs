@@ -97,9 +97,9 @@ impl<M: Memory> Function<M> {
         let events = cq.settle_events();
         let context = cq.context;
         let element = cq.user_handle;
-        let said = cq.async_events;
-        let left = self.unread_events(context, element);
-        let response = TwoWords { first: events, second: said.saturating_sub(left) };
+        let async_events = cq.async_events;
+        let second = async_events.saturating_sub(self.unread_events(context, element));
+        let response = TwoWords { first: events, second };
         command.answer(abi::cq::DESTROY_RESP, &response);
         self.take_out(handle).ok_or(libc::EINVAL)
     }
@@ -195,9 +195,8 @@ impl<M: Memory> Function<M> {
         let srq = self.adapter.srqs.get(&number).ok_or(libc::EINVAL)?;
         let context = srq.context;
         let element = srq.user_handle;
-        let said = srq.async_events;
-        let left = self.unread_events(context, element);
-        command.answer(abi::srq::DESTROY_RESP, &said.saturating_sub(left));
+        let read = srq.async_events.saturating_sub(self.unread_events(context, element));
+        command.answer(abi::srq::DESTROY_RESP, &read);
         self.take_out(handle).ok_or(libc::EINVAL)
     }
 

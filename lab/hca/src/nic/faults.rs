@@ -20,19 +20,15 @@ impl<M: Memory> Function<M> {
         let is_meant = |context: i32, number: u32| {
             contexts.contains(&context) && fault.number.is_none_or(|wanted| wanted == number)
         };
+        let event_type = fault.event_type;
+        let notice = |context, element| AsyncNotice { context, element, event_type };
         let Adapter { cqs, srqs, notices, overrun, .. } = &mut self.adapter;
         match fault.event_type {
             event::CQ_ERR => {
                 for (number, cq) in cqs.iter_mut() {
                     if is_meant(cq.context, *number) && !cq.is_overrun {
                         cq.is_overrun = true;
-                        let context = cq.context;
-                        let element = cq.user_handle;
-                        notices.push(AsyncNotice {
-                            context,
-                            element,
-                            event_type: fault.event_type,
-                        });
+                        notices.push(notice(cq.context, cq.user_handle));
                         overrun.push(*number);
                     }
                 }
@@ -42,13 +38,7 @@ impl<M: Memory> Function<M> {
                 for (number, srq) in srqs.iter_mut() {
                     if is_meant(srq.context, *number) && !srq.is_broken {
                         srq.is_broken = true;
-                        let context = srq.context;
-                        let element = srq.user_handle;
-                        notices.push(AsyncNotice {
-                            context,
-                            element,
-                            event_type: fault.event_type,
-                        });
+                        notices.push(notice(srq.context, srq.user_handle));
                         broken.push(*number);
                     }
                 }
@@ -58,11 +48,7 @@ impl<M: Memory> Function<M> {
                 });
             }
             event::QP_FATAL => self.break_pairs(|qp| is_meant(qp.facts.context, qp.number())),
-            event_type => {
-                for context in contexts {
-                    notices.push(AsyncNotice { context, element: PORT, event_type });
-                }
-            }
+            _ => notices.extend(contexts.iter().map(|context| notice(*context, PORT))),
         }
         self.break_overrun();
         self.say_notices();

@@ -256,11 +256,9 @@ impl<M: Memory> Function<M> {
 
     /// Says the asynchronous events that have come up.
     fn say_notices(&mut self) {
-        let mut said = Vec::new();
-        self.adapter.say_notices(|notice| said.push(*notice));
-        for notice in said {
-            self.count_notice(&notice);
-        }
+        let mut notices = Vec::new();
+        self.adapter.say_notices(|notice| notices.push(*notice));
+        notices.iter().for_each(|notice| self.count_notice(notice));
     }
 
     /// Counts an asynchronous event at the object that it is about: its end tells the program the
@@ -449,11 +447,11 @@ impl<M: Memory> Function<M> {
         let Some(qp) = self.qps.get(&qpn) else { return };
         let Receives::Shared(srq) = qp.receives else { return };
         let is_broken = qp.state == State::Error;
-        let mut told: Vec<TagNotice> = Vec::new();
+        let mut earlier: Vec<TagNotice> = Vec::new();
         for notice in notices {
             // Each part of a READ says that it has failed.
-            if !told.contains(&notice) {
-                told.push(notice);
+            if !earlier.contains(&notice) {
+                earlier.push(notice);
                 self.tell_list(srq, notice);
             }
         }

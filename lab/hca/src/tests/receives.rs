@@ -98,11 +98,11 @@ fn few_receives_are_told_once_when_there_are_fewer_than_the_limit() {
     let memory = Array::new(u64::MAX);
     let mut queue = shared(2, 1);
     queue.hear(3);
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     for _ in 0..3 {
-        told.push(queue.is_below_limit());
+        answers.push(queue.is_below_limit());
         queue.take(&memory).unwrap().unwrap();
     }
-    assert_eq!(told, [false, false, true]);
+    assert_eq!(answers, [false, false, true]);
     assert!(!queue.is_below_limit(), "it was told");
 }

@@ -50,9 +50,10 @@ fn reads_that_the_peer_has_no_room_for_are_refused() {
         for request in [opcode::READ, opcode::FETCH_AND_ADD] {
             let links = [TestLink { reads, ..link }, TestLink { reads_taken, ..link }];
             let ended = last_end(links, request, 8, count);
-            let expected = match is_taken {
-                true => (REQUEST, 0, vec![]),
-                false => (REQUEST_ERROR, INVALID_REQUEST, vec![event::QP_REQ_ERR]),
+            let expected = if is_taken {
+                (REQUEST, 0, vec![])
+            } else {
+                (REQUEST_ERROR, INVALID_REQUEST, vec![event::QP_REQ_ERR])
             };
             assert_eq!(ended, expected, "{request:#x}: {reads} against {reads_taken}");
         }

@@ -95,8 +95,8 @@ fn the_list_matches_what_is_appended_and_not_removed() {
     remove(&p[1], &mut commands, 1);
     remove(&p[1], &mut commands, 0);
     let removed = completions(&mut p, 1, &mut b.cq, 2);
-    let told: Vec<_> = removed.iter().map(|one| (one.tag().0, one.0[0])).collect();
-    assert_eq!(told, [(6, 0), (6, 0x80)]);
+    let answers: Vec<_> = removed.iter().map(|one| (one.tag().0, one.0[0])).collect();
+    assert_eq!(answers, [(6, 0), (6, 0x80)]);
     eager(&p[0], a.at, 70, b"unexpected");
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 26, a.key));
     let [unexpected] = completions(&mut p, 1, &mut b.cq, 1)[..] else { panic!() };
@@ -133,8 +133,8 @@ fn a_rendezvous_is_read_and_ended_by_the_device() {
     p[0].post_receive(&mut a.qp, a.at + 0x7_0000, 64, a.key);
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 32, a.key));
     let matched = completions(&mut p, 1, &mut b.cq, 2);
-    let told: Vec<_> = matched.iter().map(|one| (one.opcode(), one.tag())).collect();
-    assert_eq!(told, [(NO_PACKET, (1, 0)), (RECEIVED, (2, 0))]);
+    let answers: Vec<_> = matched.iter().map(|one| (one.opcode(), one.tag())).collect();
+    assert_eq!(answers, [(NO_PACKET, (1, 0)), (RECEIVED, (2, 0))]);
     assert_eq!(matched[1].length(), long);
     assert_eq!(p[1].get(buffer, long as usize), data);
     completions(&mut p, 0, &mut a.cq, 2);
@@ -190,7 +190,7 @@ fn a_match_has_one_completion_or_two_as_set() {
 
 #[test]
 fn a_packet_is_no_longer_than_set() {
-    let told = |packet_bytes, count| {
+    let tags = |packet_bytes, count| {
         let (mut p, mut a, mut b, _, mut commands) =
             with_knobs(Knobs::default().packet_bytes(packet_bytes));
         append(&p[1], &mut commands, 1, 70, (b.at + 0x4_0000, 100, b.key));
@@ -199,7 +199,7 @@ fn a_packet_is_no_longer_than_set() {
         p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 76, a.key));
         completions(&mut p, 1, &mut b.cq, count).iter().map(|one| one.tag().0).collect::<Vec<_>>()
     };
-    assert_eq!((told(4096, 1), told(64, 2)), (vec![10], vec![1, 2]));
+    assert_eq!((tags(4096, 1), tags(64, 2)), (vec![10], vec![1, 2]));
 }
 
 #[test]

@@ -49,8 +49,7 @@ mod wanted;
 use tagmatch_fallback::Status;
 
 use crate::program::Mode;
-use crate::violation::Rule;
-use crate::violation::{Verdict, Violation, ensure};
+use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::wire::{Note, ReadOutcome};
 use reference::Reference;
 pub(crate) use wanted::{ANY, NONE, Wanted};
@@ -380,8 +379,8 @@ impl Oracle {
         let message = &self.messages[id as usize];
         let immediate = message.immediate.then_some(id);
         let facts = (message.tag, u64::from(message.length), immediate);
-        let told = (status.tag.0, status.length, status.immediate);
-        ensure!(facts == told, Status, "m{id} is {message:?}, but was reported as {status:?}");
+        let reported = (status.tag.0, status.length, status.immediate);
+        ensure!(facts == reported, Status, "m{id} is {message:?}, but was reported as {status:?}");
         Ok(())
     }
 

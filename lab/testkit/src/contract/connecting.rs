@@ -1,8 +1,7 @@
 //! How workers connect, and how connections end.
 
-use std::fs;
-use std::thread;
 use std::time::Instant;
+use std::{fs, thread};
 
 use rustix::io::Errno;
 use tagmatch_device::{
@@ -116,7 +115,7 @@ pub fn forty_workers_exchange_messages<F: Fixture>() {
         other => panic!("{other:?}"),
     });
     let rounds = 5usize;
-    let mut heard = vec![vec![0usize; COUNT]; COUNT];
+    let mut counts = vec![vec![0usize; COUNT]; COUNT];
     for round in 0..rounds {
         for (at, worker) in workers.iter_mut().enumerate() {
             for other in (0..COUNT).filter(|other| *other != at) {
@@ -130,8 +129,8 @@ pub fn forty_workers_exchange_messages<F: Fixture>() {
         wait_for(&mut all, "all messages", |index, event| {
             let Owned::Message(_, _, bytes) = event else { panic!("{event:?}") };
             let from = usize::from(bytes[0]);
-            assert_eq!(heard[index][from], usize::from(bytes[1]));
-            heard[index][from] += 1;
+            assert_eq!(counts[index][from], usize::from(bytes[1]));
+            counts[index][from] += 1;
             left -= 1;
             (left == 0).then_some(())
         });

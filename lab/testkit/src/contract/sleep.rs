@@ -193,14 +193,14 @@ pub fn connections_messages_and_ends_wake_a_sleeping_worker<F: Fixture>() {
         send(&mut b, peer, message(b"hello"), || {});
         pause();
     });
-    let heard = [(); 3].map(|()| sleep_for_event(&mut a));
+    let events = [(); 3].map(|()| sleep_for_event(&mut a));
     assert!(
         matches!(
-            &heard,
+            &events,
             [Owned::Up(one, _), Owned::Message(two, ..), Owned::Down(three, DownReason::Left)]
                 if one == two && two == three
         ),
-        "{heard:?}"
+        "{events:?}"
     );
     other.join().unwrap();
 }

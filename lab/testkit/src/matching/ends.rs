@@ -54,8 +54,8 @@ fn play<F: Fixture>(role: &str) -> ! {
 
 /// Polls until the parent says so, then no more.
 fn go_silent<D: MatchingDevice>(device: &mut D) -> ! {
-    let told = std::thread::spawn(hear_line);
-    while !told.is_finished() {
+    let line = std::thread::spawn(hear_line);
+    while !line.is_finished() {
         device.poll();
     }
     say("silent");

@@ -223,14 +223,14 @@ pub fn no_byte_is_exchanged_with_another_user_on_this_machine<F: Fixture>() {
     let mut other = Other::spawn(&test, "stranger");
     other.say(&b.address().to_string());
     other.say(&gone.to_string());
-    let heard = std::thread::spawn(move || {
+    let listener = std::thread::spawn(move || {
         assert_eq!(other.hear(), "listening");
         other
     });
-    while !heard.is_finished() {
+    while !listener.is_finished() {
         assert!(b.poll().is_none());
     }
-    let mut other = heard.join().unwrap();
+    let mut other = listener.join().unwrap();
     let peer = a.connect(&gone).unwrap();
     let reason = down(&mut [&mut a], 0, peer);
     assert_eq!(reason, DownReason::Unreachable { errno: REFUSED });
