@@ -160,9 +160,9 @@ impl MailboxState {
             (Some(Mailbox::Line(line)), Body::Said(bytes)) if line.takes(from, back) => {
                 line.said.push_back(bytes);
                 if let Other::Port(_, kept) = &mut line.other {
-                    let said =
+                    let letter =
                         |bytes| (from, Letter { to: back, from: to, body: Body::Said(bytes) });
-                    outgoing.extend(kept.drain(..).map(said));
+                    outgoing.extend(kept.drain(..).map(letter));
                     line.other = Other::Line(back);
                 }
             }

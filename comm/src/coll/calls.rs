@@ -5,15 +5,10 @@ use std::sync::Arc;
 use tagmatch::Buffer;
 
 use super::layer;
-use crate::comm::Collective;
-use crate::comm::Comm;
-use crate::comm::{CollRequest, CollTable};
+use crate::comm::{CollRequest, CollTable, Collective, Comm};
 use crate::error::Error;
 use crate::net::Net;
-use crate::plans::Exchange;
-use crate::plans::Op;
-use crate::plans::algorithms;
-use crate::plans::{Call, Coll};
+use crate::plans::{Call, Coll, Exchange, Op, algorithms};
 
 impl<N: Net> Comm<N> {
     /// The table that carries out this communicator's collective operations.
@@ -27,7 +22,7 @@ impl<N: Net> Comm<N> {
     /// A member on which this one depends is down. As in all collective operations, another member
     /// may have succeeded.
     pub fn barrier(&self) -> Collective<'_, N, ()> {
-        Collective::without_result(self, Call::new(Coll::Barrier, 0, Buffer::default()))
+        Collective::without_result(self, Call::empty(Coll::Barrier))
     }
 
     /// Copies the root's bytes to all members. Each other member passes as many bytes, whose

@@ -6,14 +6,11 @@ use tagmatch::shm::segment::MEMBERS_MAX;
 
 use super::leaders::{self, Leaders};
 use super::running;
-use crate::comm::{Attached, CollLayer, TableBuilder};
-use crate::comm::{Comm, CommInfo};
+use crate::comm::{Attached, CollLayer, Comm, CommInfo, TableBuilder};
 use crate::error::Error;
 use crate::net::{Net, ProcessId};
 use crate::plans::{Call, Coll};
-use crate::shared_memory::Machines;
-use crate::shared_memory::RoundShape;
-use crate::shared_memory::SharedMembers;
+use crate::shared_memory::{Machines, RoundShape, SharedMembers};
 
 /// All members are on one machine.
 const ONE_MACHINE: u64 = 0;

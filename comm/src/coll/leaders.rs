@@ -20,18 +20,13 @@ use tagmatch::Buffer;
 use tagmatch::shm::segment::{SLOT_BYTES, Stamp};
 
 use super::running::{look_closely, make};
-use crate::comm::CollRequest;
-use crate::comm::Comm;
+use crate::comm::{CollRequest, Comm};
 use crate::driver::{Channel, Machine, MachineIo, Settings};
 use crate::error::Error;
 use crate::life::Life;
 use crate::net::Net;
-use crate::plans::Exchange;
-use crate::plans::Op;
-use crate::plans::algorithms;
-use crate::plans::{Call, Coll};
-use crate::shared_memory::Machines;
-use crate::shared_memory::{RoundShape, SharedOperation, Stand};
+use crate::plans::{Call, Coll, Exchange, Op, algorithms};
+use crate::shared_memory::{Machines, RoundShape, SharedOperation, Stand};
 use crate::shared_memory::{SharedMembers, SharedState, Way};
 
 /// The operations that have leaders.

@@ -6,19 +6,14 @@ use std::sync::{Arc, MutexGuard};
 
 use tagmatch::Buffer;
 
-use crate::comm::CollRequest;
-use crate::comm::Comm;
+use crate::comm::{CollRequest, Comm};
 use crate::driver::{Channel, DriverState, Machine, MachineIo, Settings, Waiting};
 use crate::error::Error;
 use crate::group::Group;
 use crate::life::{Life, epoch};
 use crate::net::Net;
-use crate::plans::Exchange;
-use crate::plans::algorithms;
-use crate::plans::{Call, Coll};
-use crate::shared_memory::LocalMembers;
-use crate::shared_memory::Making;
-use crate::shared_memory::{RoundShape, SharedOperation, Stand};
+use crate::plans::{Call, Coll, Exchange, algorithms};
+use crate::shared_memory::{LocalMembers, Making, RoundShape, SharedOperation, Stand};
 use crate::shared_memory::{SharedMembers, SharedState, Way};
 
 /// Begins an operation.
@@ -327,13 +322,13 @@ impl<N: Net> Machine<N> for SharedMachine {
                 Way::Shared(_) if state.turn == self.number => {
                     let own = self.life.own;
                     let size = self.life.group.size();
-                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Buffer::default()));
+                    let call = mem::replace(call, Call::empty(Coll::Barrier));
                     let operation = SharedOperation::new(call, *shape, self.number, own, size);
                     self.stage = Stage::Shared(Box::new(operation));
                 }
                 Way::Messages => {
                     drop(state);
-                    let call = mem::replace(call, Call::new(Coll::Barrier, 0, Buffer::default()));
+                    let call = mem::replace(call, Call::empty(Coll::Barrier));
                     let channel = channel.take()?;
                     let op = call.op.clone();
                     let plan = algorithms::plan_of(&channel, call, &self.settings.algorithms);

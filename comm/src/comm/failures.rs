@@ -2,8 +2,7 @@
 
 use super::collective::Collective;
 use super::communicator::Comm;
-use crate::driver::Agree;
-use crate::driver::{DriverState, Machine, MachineIo};
+use crate::driver::{Agree, DriverState, Machine, MachineIo};
 use crate::error::Error;
 use crate::ft::Agreed;
 use crate::group::Group;

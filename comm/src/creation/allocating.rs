@@ -24,8 +24,7 @@ use crate::driver::{Channel, Handle, Machine, MachineIo};
 use crate::error::Error;
 use crate::life::Key;
 use crate::net::Net;
-use crate::plans::WorkMemory;
-use crate::plans::{Exchange, Op, Plan, algorithms};
+use crate::plans::{Exchange, Op, Plan, WorkMemory, algorithms};
 
 /// Allocates an id together with all members of a channel.
 pub(crate) struct Allocating {

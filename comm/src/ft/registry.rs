@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
-use crate::life::Key;
-use crate::life::Life;
+use crate::life::{Key, Life};
 use crate::net::ProcessId;
 
 pub(super) struct Registry {

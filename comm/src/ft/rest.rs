@@ -65,8 +65,7 @@ use super::control::{ASK_MAX, Asked, Control};
 use super::service_io::ServiceIo;
 use crate::alloc::{Allocator, ClosedUse, FreedId, IdUse, RestState, Senders};
 use crate::ids::IdLayout;
-use crate::life::Life;
-use crate::life::digest;
+use crate::life::{Life, digest};
 use crate::net::{Net, Pattern, ProcessId};
 
 /// The number of ids that one look makes free.

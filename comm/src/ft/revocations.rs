@@ -11,8 +11,7 @@ use super::control::Control;
 use super::registry::Registry;
 use super::service_io::ServiceIo;
 use crate::group::Group;
-use crate::life::Key;
-use crate::life::Life;
+use crate::life::{Key, Life};
 use crate::net::{Net, ProcessId};
 
 /// The most revoked communicators that are remembered, so that members are told again when one

@@ -27,8 +27,7 @@ use crate::alloc::Allocator;
 use crate::error::Error;
 use crate::group::Group;
 use crate::ids::IdLayout;
-use crate::life::Key;
-use crate::life::Life;
+use crate::life::{Key, Life};
 use crate::mailbox::Mailboxes;
 use crate::net::{Net, NetError, ProcessId};
 use crate::settings::CommonSettings;
@@ -242,8 +241,8 @@ impl<N: Net> Service<N> {
     /// The error of [`Service::fault`], once this process has told the other processes of it. The
     /// operations of this process end no sooner.
     pub(crate) fn told_fault(&mut self, net: &mut N) -> Option<Error> {
-        let told = || self.comparison.told_fault(net, &self.context).cloned();
-        self.counted_out.clone().or_else(told)
+        let fault = || self.comparison.told_fault(net, &self.context).cloned();
+        self.counted_out.clone().or_else(fault)
     }
 
     /// The difference between the settings of this process and one of another job.

@@ -214,7 +214,7 @@ fn a_member_reports_again_at_each_ballot() {
 
 #[test]
 fn a_message_says_who_is_dead() {
-    let said = |kind| {
+    let dead_by = |kind| {
         let value = Value {
             flags: 0,
             low: 0,
@@ -225,7 +225,7 @@ fn a_message_says_who_is_dead() {
         let message = AgreeMessage { kind, ballot: 1, dead: Ranks::of(4, &[2]), value };
         (0..4).filter(|rank| message.says_dead(*rank)).collect::<Vec<_>>()
     };
-    assert_eq!([AgreeKind::Gathered, AgreeKind::Asked].map(said), [[1, 2], [1, 2]]);
+    assert_eq!([AgreeKind::Gathered, AgreeKind::Asked].map(dead_by), [[1, 2], [1, 2]]);
     // A decision is made without those that are dead.
-    assert_eq!([AgreeKind::Decided, AgreeKind::Reported].map(said), [[1, 2, 3], [1, 2, 3]]);
+    assert_eq!([AgreeKind::Decided, AgreeKind::Reported].map(dead_by), [[1, 2, 3], [1, 2, 3]]);
 }

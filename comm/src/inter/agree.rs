@@ -2,8 +2,7 @@
 
 use super::intercomm::InterComm;
 use crate::comm::Collective;
-use crate::driver::Agree;
-use crate::driver::{Machine, MachineIo};
+use crate::driver::{Agree, Machine, MachineIo};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::Net;

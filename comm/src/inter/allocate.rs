@@ -7,8 +7,7 @@ use tagmatch::Buffer;
 
 use crate::alloc::{Allocation, OwnedId, Progress};
 use crate::creation::{conclude, round};
-use crate::driver::Agree;
-use crate::driver::{Channel, Machine, MachineIo};
+use crate::driver::{Agree, Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::life::Life;
 use crate::net::Net;

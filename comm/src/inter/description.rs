@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn a_description_parses_as_it_was_built() {
         let [mut ours, mut theirs] = nets();
-        let said = description([4, 0, 2]);
-        let bytes = to_bytes(Ok(&said), LAYOUT, &ours);
+        let described = description([4, 0, 2]);
+        let bytes = to_bytes(Ok(&described), LAYOUT, &ours);
         assert_eq!(names_length(&bytes), bytes.len() - HEAD);
-        assert_eq!(parse(&bytes, LAYOUT, &mut ours), Ok(said));
+        assert_eq!(parse(&bytes, LAYOUT, &mut ours), Ok(described));
         // A process that knows none of the members numbers them in the order of the list.
         assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Ok(description([1, 2, 3])));
         for refusal in refusals(LAYOUT) {
@@ -240,8 +240,8 @@ mod tests {
         assert!(is_refusal(&bytes) && is_untold(&bytes) && names_length(&bytes) == 0);
         assert_eq!(parse(&bytes, LAYOUT, &mut theirs), Err(unequal));
         let named = to_bytes(Err(&Error::ProcessFailed { rank: Some(3) }), LAYOUT, &ours);
-        let heard = parse(&named, LAYOUT, &mut theirs);
-        assert_eq!(heard, Err(Error::ProcessFailed { rank: None }));
+        let parsed = parse(&named, LAYOUT, &mut theirs);
+        assert_eq!(parsed, Err(Error::ProcessFailed { rank: None }));
         let why = Some("no such command".to_owned());
         let text = to_bytes(Err(&Error::NotStarted { why }), LAYOUT, &ours);
         assert_eq!(parse(&text, LAYOUT, &mut theirs), Err(Error::NotStarted { why: None }));

@@ -10,8 +10,7 @@ use std::fmt::Display;
 use super::connect::{OpenPort, PortName};
 use super::intercomm::InterComm;
 use super::uniformity::Uniformity;
-use crate::comm::Collective;
-use crate::comm::Comm;
+use crate::comm::{Collective, Comm};
 use crate::error::Error;
 use crate::net::Net;
 

@@ -250,7 +250,7 @@ impl SplittingInter {
     /// Begins step 4.
     fn exchange_ids(&self) -> SplitStage {
         if !self.is_leader() {
-            return self.tell_ids(Vec::new());
+            return self.tell_id(Vec::new());
         }
         SplitStage::SwappingIds(self.swap(&self.own_id(), HEAD))
     }
@@ -266,8 +266,8 @@ impl SplittingInter {
         }
     }
 
-    fn tell_ids(&self, told: Vec<u8>) -> SplitStage {
-        SplitStage::TellingIds(self.broadcast(told, HEAD))
+    fn tell_id(&self, id: Vec<u8>) -> SplitStage {
+        SplitStage::TellingIds(self.broadcast(id, HEAD))
     }
 
     /// The result. `remote`: the id of the other group.
@@ -310,11 +310,11 @@ impl<N: Net> Machine<N> for SplittingInter {
                 }
                 SplitStage::SwappingChoices(exchange) => {
                     let theirs = exchange.step(io)?.map(Buffer::into_vec);
-                    let told = theirs.unwrap_or_else(|error| {
+                    let theirs = theirs.unwrap_or_else(|error| {
                         self.fail(error);
                         Vec::new()
                     });
-                    self.tell_choices(told)
+                    self.tell_choices(theirs)
                 }
                 SplitStage::TellingChoices(exchange) => {
                     let theirs = exchange.step(io)?;
@@ -332,14 +332,14 @@ impl<N: Net> Machine<N> for SplittingInter {
                     self.exchange_ids()
                 }
                 SplitStage::SwappingIds(exchange) => {
-                    let told = exchange.step(io)?.map(Buffer::into_vec);
-                    let told = told
-                        .unwrap_or_else(|error| description::id_to_bytes(Err(&error), self.ids));
-                    self.tell_ids(told)
+                    let id = exchange.step(io)?.map(Buffer::into_vec);
+                    let id =
+                        id.unwrap_or_else(|error| description::id_to_bytes(Err(&error), self.ids));
+                    self.tell_id(id)
                 }
                 SplitStage::TellingIds(exchange) => {
-                    let told = exchange.step(io)?;
-                    let remote = told.and_then(|told| description::parse_id(&told, self.ids));
+                    let id = exchange.step(io)?;
+                    let remote = id.and_then(|id| description::parse_id(&id, self.ids));
                     return Some(self.make(io, remote));
                 }
             };

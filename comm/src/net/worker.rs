@@ -128,10 +128,10 @@ impl<A: Access + 'static> WorkerNet<A> {
         let own = Place::of_thread();
         let length = u8::try_from(address.as_bytes().len()).map_err(other)?;
         let place = own.as_ref().map(Place::to_string).unwrap_or_default();
-        let told = exchange(&[&[length], address.as_bytes(), place.as_bytes()].concat());
+        let all = exchange(&[&[length], address.as_bytes(), place.as_bytes()].concat());
         let mut addresses = Vec::new();
         let mut places = Vec::new();
-        for bytes in told.map_err(other)? {
+        for bytes in all.map_err(other)? {
             let address = bytes
                 .split_first()
                 .and_then(|(length, rest)| rest.split_at_checked(usize::from(*length)));

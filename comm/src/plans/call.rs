@@ -89,6 +89,11 @@ impl Call {
         self.receives.first().copied().unwrap_or(0)
     }
 
+    /// A call without a root and without data.
+    pub(crate) fn empty(coll: Coll) -> Self {
+        Call::new(coll, 0, Buffer::default())
+    }
+
     pub(crate) fn new(coll: Coll, root: u32, data: impl Into<Buffer>) -> Self {
         let data = data.into();
         // Several slices are no run of bytes.

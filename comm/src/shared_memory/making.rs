@@ -5,12 +5,10 @@ use std::sync::Arc;
 use tagmatch::shm::segment::{NAME_BYTES, Segment, SegmentName};
 
 use super::local::LocalMembers;
-use crate::driver::Agree;
-use crate::driver::{Channel, Machine, MachineIo};
+use crate::driver::{Agree, Channel, Machine, MachineIo};
 use crate::life::Life;
 use crate::net::Net;
-use crate::plans::Exchange;
-use crate::plans::algorithms;
+use crate::plans::{Exchange, algorithms};
 
 /// One member's part in making the segment.
 pub(crate) struct Making {

@@ -27,9 +27,7 @@ use tagmatch::shm::segment::{AREA_BYTES, MEMBERS_MAX, ROUNDS_MAX, SLOT_BYTES};
 use tagmatch::shm::segment::{Published, Segment, Stamp};
 
 use crate::error::Error;
-use crate::plans::Op;
-use crate::plans::WorkMemory;
-use crate::plans::{Call, Coll};
+use crate::plans::{Call, Coll, Op, WorkMemory};
 
 /// Values are combined in blocks of this many bytes, which stay in a processor's nearest cache.
 const BLOCK_BYTES: usize = 4096;

@@ -112,18 +112,18 @@ fn members_of_two_jobs_are_numbered_by_the_receiver() {
     assert_eq!([theirs, ours], [ProcessId(70), ProcessId(2)]);
     let group = Group::new([0, 1, theirs.0].map(ProcessId));
     let bytes = Control::Revoke { key: KEY, group }.to_bytes(&sender);
-    let heard = Control::parse(&bytes, ours, &mut receiver);
+    let parsed = Control::parse(&bytes, ours, &mut receiver);
     // Rank 0 of the other job is new to the receiver.
     let group = Group::new([3, 2, 1].map(ProcessId));
-    assert_eq!(heard, Some(Control::Revoke { key: KEY, group }));
+    assert_eq!(parsed, Some(Control::Revoke { key: KEY, group }));
     for length in 0..bytes.len() {
         assert_eq!(Control::parse(&bytes[..length], ours, &mut receiver), None);
     }
     let members = (0..69).chain([theirs.0]).map(ProcessId);
     let bytes = join(Group::new(members)).to_bytes(&sender);
     assert!(bytes.len() as u64 <= length_max(2));
-    let heard = Control::parse(&bytes, ours, &mut receiver);
-    let Some(Control::Join(JoinMessage { invitation, .. })) = heard else { panic!("{heard:?}") };
+    let parsed = Control::parse(&bytes, ours, &mut receiver);
+    let Some(Control::Join(JoinMessage { invitation, .. })) = parsed else { panic!("{parsed:?}") };
     assert_eq!(invitation.members.rank(ProcessId(1)), Some(69));
     assert_eq!(invitation.members.rank(ours), Some(1));
 }
@@ -151,9 +151,9 @@ fn a_list_of_members_without_sender_and_receiver_is_refused() {
 fn doubts_parse_as_they_were_built() {
     let [sender, mut receiver] = nets([0, 4]);
     let process = ProcessId(u32::MAX);
-    let said = [true, false].map(|lives| Doubt::Said { about: process, lives });
+    let answers = [true, false].map(|lives| Doubt::Said { about: process, lives });
     let others = [Doubt::Asked(process), Doubt::Called(process), Doubt::Answered(process)];
-    for doubt in others.into_iter().chain(said) {
+    for doubt in others.into_iter().chain(answers) {
         let bytes = Control::Doubt(doubt).to_bytes(&sender);
         let mut parse = |bytes: &[u8]| Control::parse(bytes, ProcessId(0), &mut receiver);
         assert_eq!(parse(&bytes), Some(Control::Doubt(doubt)));

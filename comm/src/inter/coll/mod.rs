@@ -60,7 +60,7 @@ impl<N: Net> InterComm<N> {
     /// A process on which this one depends is down; the remote group has no rank `root`; the
     /// lengths differ.
     pub fn broadcast(&self, root: InterRoot, data: impl Into<Buffer>) -> Collective<'_, N> {
-        let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
+        let broadcast = Call::empty(Coll::Broadcast);
         if root == InterRoot::Local {
             return self.all(data, |operation, _| Ok(operation));
         }
@@ -78,7 +78,7 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// As for [`broadcast`](Self::broadcast).
     pub fn reduce(&self, root: InterRoot, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
-        let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
+        let reduce = Call::empty(Coll::Reduce).with(op);
         self.rooted(root, data, |operation, length, root| {
             op.check(length)?;
             Ok(match root {
@@ -94,8 +94,8 @@ impl<N: Net> InterComm<N> {
     /// # Errors
     /// A process on which this one depends is down; the lengths differ.
     pub fn allreduce(&self, data: impl Into<Buffer>, op: &Op) -> Collective<'_, N> {
-        let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
-        let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
+        let reduce = Call::empty(Coll::Reduce).with(op);
+        let broadcast = Call::empty(Coll::Broadcast);
         self.all(data, |operation, length| {
             op.check(length)?;
             let reduced = operation.local(length, reduce);
@@ -115,8 +115,8 @@ impl<N: Net> InterComm<N> {
         lengths: &[usize],
         op: &Op,
     ) -> Collective<'_, N> {
-        let reduce = Call::new(Coll::Reduce, 0, Buffer::default()).with(op);
-        let scatter = Call::new(Coll::Scatterv, 0, Buffer::default()).sending(lengths);
+        let reduce = Call::empty(Coll::Reduce).with(op);
+        let scatter = Call::empty(Coll::Scatterv).sending(lengths);
         let size = self.size();
         let own = self.rank();
         self.all(data, |operation, length| {
@@ -144,8 +144,7 @@ impl<N: Net> InterComm<N> {
         self.rooted(root, data, |operation, length, root| match root {
             None => Ok(operation.take(0, blocks(self.remote_size(), block)?)),
             Some(root) => {
-                let gathered =
-                    operation.local(length, Call::new(Coll::Gather, 0, Buffer::default()));
+                let gathered = operation.local(length, Call::empty(Coll::Gather));
                 Ok(gathered.leader_gives(root, blocks(self.size(), length)?).nothing())
             }
         })
@@ -179,7 +178,7 @@ impl<N: Net> InterComm<N> {
         data: impl Into<Buffer>,
         block: usize,
     ) -> Collective<'_, N> {
-        let scatter = Call::new(Coll::Scatter, 0, Buffer::default()).receiving(&[block]);
+        let scatter = Call::empty(Coll::Scatter).receiving(&[block]);
         self.rooted(root, data, |operation, length, root| match root {
             None => {
                 check(length, blocks(self.remote_size(), block)?)?;
@@ -225,8 +224,8 @@ impl<N: Net> InterComm<N> {
         self.all(data, |operation, length| {
             let given = blocks(self.size(), length)?;
             let taken = blocks(self.remote_size(), block)?;
-            let gathered = operation.local(length, Call::new(Coll::Gather, 0, Buffer::default()));
-            let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
+            let gathered = operation.local(length, Call::empty(Coll::Gather));
+            let broadcast = Call::empty(Coll::Broadcast);
             Ok(gathered.leaders_swap(given, taken).local(taken, broadcast))
         })
     }
@@ -239,7 +238,7 @@ impl<N: Net> InterComm<N> {
     pub fn allgatherv(&self, data: impl Into<Buffer>, lengths: &[usize]) -> Collective<'_, N> {
         self.all(data, |operation, _| {
             let places = places(self.remote_size(), lengths, 0)?;
-            let broadcast = Call::new(Coll::Broadcast, 0, Buffer::default());
+            let broadcast = Call::empty(Coll::Broadcast);
             Ok(operation.leaders_take_each(&places).local(end(&places), broadcast))
         })
     }

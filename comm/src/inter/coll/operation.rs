@@ -6,10 +6,9 @@
 //! is its member of rank 0.
 
 use std::collections::VecDeque;
-use std::iter;
-use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
+use std::{iter, mem};
 
 use tagmatch::Buffer;
 
@@ -17,9 +16,8 @@ use super::super::InterComm;
 use crate::driver::{Channel, Machine, MachineIo};
 use crate::error::Error;
 use crate::net::Net;
-use crate::plans::WorkMemory;
 use crate::plans::algorithms::{self, blocks::end};
-use crate::plans::{Call, Exchange, Placement, Plan};
+use crate::plans::{Call, Exchange, Placement, Plan, WorkMemory};
 use crate::remote::RemoteRanks;
 use crate::settings::Algorithms;
 

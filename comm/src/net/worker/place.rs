@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
-use std::fs;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
-use std::thread;
+use std::{fs, thread};
 
 /// The machine of a thread, the processors that the thread may run on, and with whom its process
 /// shares memory.

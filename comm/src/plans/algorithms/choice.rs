@@ -3,8 +3,7 @@
 use super::{long, short, uneven};
 use crate::driver::Channel;
 use crate::error::Error;
-use crate::plans::Plan;
-use crate::plans::{Call, Coll};
+use crate::plans::{Call, Coll, Plan};
 use crate::settings::Algorithms;
 
 /// Checks the arguments of a call that a member can check alone, except the lengths of blocks.

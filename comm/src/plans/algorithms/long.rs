@@ -8,10 +8,7 @@ use super::blocks::{check, end, places};
 use super::tree::{CoreMembers, Tree, around};
 use crate::driver::Channel;
 use crate::error::Error;
-use crate::plans::Call;
-use crate::plans::Op;
-use crate::plans::WorkMemory;
-use crate::plans::{Placement, Plan};
+use crate::plans::{Call, Op, Placement, Plan, WorkMemory};
 
 /// The division of a message into nearly equal parts of whole values.
 struct Parts {

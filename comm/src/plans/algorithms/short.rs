@@ -9,9 +9,7 @@ use std::ops::Range;
 use super::tree::{CoreMembers, Tree, around, powers_below};
 use crate::driver::Channel;
 use crate::error::Error;
-use crate::plans::Call;
-use crate::plans::WorkMemory;
-use crate::plans::{Placement, Plan};
+use crate::plans::{Call, Placement, Plan, WorkMemory};
 
 pub(crate) fn barrier(channel: &Channel) -> Plan {
     let own = channel.own;

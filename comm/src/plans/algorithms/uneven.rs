@@ -9,9 +9,7 @@ use super::blocks::{check, end, places};
 use super::tree::around;
 use crate::driver::Channel;
 use crate::error::Error;
-use crate::plans::Call;
-use crate::plans::WorkMemory;
-use crate::plans::{Placement, Plan};
+use crate::plans::{Call, Placement, Plan, WorkMemory};
 use crate::settings::PAIRS_MAX;
 
 /// `receives` is read at the root alone.
