@@ -2,14 +2,15 @@
 //! panics if its rule is broken.
 
 use std::cell::Cell;
+use std::fmt::Debug;
 use std::rc::Rc;
 
 use tagmatch_comm::{
     CollRequest, Comm, Config, Error, ErrorClass, InterComm, RemoteLeader, Runtime, Uniformity,
 };
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, Stuck};
 
-use super::{Busy, Deaths, Sims, turn};
+use super::{Busy, Deaths, Sims, TestNet, plain, turn};
 
 /// Two groups of a job: the ranks of the second group follow those of the first one.
 pub(crate) struct Groups {
@@ -25,14 +26,17 @@ type End<T> = Option<(Rc<Member>, T)>;
 pub(crate) struct Member {
     pub(crate) runtime: Sims,
     /// The communicator of its group.
-    pub(crate) part: Comm<SimNet>,
+    pub(crate) part: Comm<TestNet>,
     pub(crate) is_first: bool,
     sizes: [u32; 2],
 }
 
 impl Member {
     /// The leaders are the last process of the first group and the first one of the second group.
-    pub(crate) fn create(&self, uniformity: Uniformity) -> CollRequest<SimNet, InterComm<SimNet>> {
+    pub(crate) fn create(
+        &self,
+        uniformity: Uniformity,
+    ) -> CollRequest<TestNet, InterComm<TestNet>> {
         let world = self.runtime.world();
         let (leader, remote) =
             if self.is_first { (self.sizes[0] - 1, self.sizes[0]) } else { (0, self.sizes[0] - 1) };
@@ -47,7 +51,7 @@ impl Member {
 pub(crate) async fn meet(
     member: &Member,
     uniformity: Uniformity,
-) -> Result<InterComm<SimNet>, Error> {
+) -> Result<InterComm<TestNet>, Error> {
     let world = member.runtime.world();
     let leaders = [member.sizes[0] - 1, member.sizes[0]];
     if member.is_first {
@@ -63,8 +67,8 @@ pub(crate) async fn meet(
         return member.part.connect(uniformity, 0, None).await;
     }
     // A leader that doesn't get the name passes no port to its group.
-    let heard = world.recv(leaders[0], 1, vec![0; 20]).await;
-    let name = heard.ok().map(|name| str::from_utf8(name.data()).unwrap().parse().unwrap());
+    let received = world.recv(leaders[0], 1, vec![0; 20]).await;
+    let name = received.ok().map(|name| str::from_utf8(name.data()).unwrap().parse().unwrap());
     member.part.connect(uniformity, 0, name).await
 }
 
@@ -87,11 +91,9 @@ pub(crate) fn meetings(groups: &mut Groups, kills: &[Kill]) -> u64 {
         assert_eq!(member.runtime.free_ids(), before);
         made
     };
-    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-    let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
-    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    let (ends, steps) = groups.run_alike(kills, program);
     assert!(!kills.is_empty() || ends.iter().all(Result::is_ok), "{ends:?}");
-    ran.steps
+    steps
 }
 
 impl Groups {
@@ -99,13 +101,13 @@ impl Groups {
         Self::with(sizes, seed, Config::default)
     }
 
-    pub(crate) fn with(sizes: [u32; 2], seed: u64, config: impl Fn() -> Config<SimNet>) -> Self {
+    pub(crate) fn with(sizes: [u32; 2], seed: u64, config: impl Fn() -> Config<TestNet>) -> Self {
         let processes = sizes[0] + sizes[1];
         let sim = Sim::new(SimConfig { processes, seed, ..SimConfig::default() });
         let members = Vec::new();
         let mut groups = Groups { sim, sizes, members };
         let start = |rank: u32| {
-            let runtime = Runtime::new(groups.sim.net(rank), config()).unwrap();
+            let runtime = Runtime::new(plain(&groups.sim, rank), config()).unwrap();
             let is_first = rank < sizes[0];
             async move {
                 let part = runtime.world().split(Some(u32::from(is_first)), 0).await.unwrap();
@@ -142,6 +144,19 @@ impl Groups {
             }
         };
         self.sim.run(std::mem::take(&mut self.members).into_iter().map(run), kills)
+    }
+
+    /// Runs a program that has the same result at all survivors, on each process. Returns the
+    /// results of the survivors, and the number of steps.
+    fn run_alike<F: Future<Output: PartialEq + Debug>>(
+        &mut self,
+        kills: &[Kill],
+        program: impl Fn(Rc<Member>) -> F,
+    ) -> (Vec<F::Output>, u64) {
+        let ran = self.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
+        let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
+        assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+        (ends, ran.steps)
     }
 }
 
@@ -205,15 +220,13 @@ pub(crate) fn strict(groups: &mut Groups, kills: &[Kill]) -> u64 {
         assert_eq!(member.runtime.free_ids(), before);
         made
     };
-    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-    let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
-    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    let (ends, steps) = groups.run_alike(kills, program);
     let is_end = |end: &Result<(), ErrorClass>| match end {
         Ok(()) => true,
         Err(class) => *class == ErrorClass::NotCreated && !kills.is_empty(),
     };
     assert!(ends.iter().all(is_end), "{kills:?}: {ends:?}");
-    ran.steps
+    steps
 }
 
 /// Without uniformity, nothing hangs and no id stays in use. A merge has the same result at all
@@ -237,11 +250,9 @@ pub(crate) fn merges(groups: &mut Groups, kills: &[Kill]) -> u64 {
         assert_eq!(member.runtime.free_ids(), before);
         merged
     };
-    let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
-    let ends: Vec<_> = living(ran.ends, kills).map(|(_, end)| end).collect();
-    assert!(ends.windows(2).all(|two| two[0] == two[1]), "{kills:?}: {ends:?}");
+    let (ends, steps) = groups.run_alike(kills, program);
     assert!(!kills.is_empty() || ends.iter().all(|end| matches!(end, Some(Some(_)))));
-    ran.steps
+    steps
 }
 
 /// All survivors of a group have the same result. If the other group has another result, the
@@ -251,7 +262,7 @@ pub(crate) fn eventual(groups: &mut Groups, kills: &[Kill]) -> u64 {
     let program = |member: Rc<Member>| async move { member.create(Uniformity::Eventual).await };
     let ran = groups.run(kills, program).unwrap_or_else(|stuck| panic!("{kills:?}: {stuck}"));
     // Until all messages that were in flight have arrived.
-    let settle = |end: End<Result<InterComm<SimNet>, Error>>| async move {
+    let settle = |end: End<Result<InterComm<TestNet>, Error>>| async move {
         let (member, made) = end?;
         for _ in 0..50 {
             // Each call handles the messages that have arrived.

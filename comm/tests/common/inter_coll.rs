@@ -8,10 +8,10 @@ use tagmatch_comm::coll::{Collective, Op};
 use tagmatch_comm::ids::ContextId;
 use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Error, ErrorClass, Group, InterComm, InterRoot, Uniformity};
-use tagmatch_comm_sim::{Kill, Ran, SimNet};
+use tagmatch_comm_sim::{Kill, Ran};
 
 use super::inter::{Groups, Member, living};
-use super::linger;
+use super::{TestNet, linger};
 
 /// The arguments and results of one process of two groups. The groups are 0 and 1.
 #[derive(Clone, Copy)]
@@ -132,7 +132,7 @@ fn composition(left: &[u8], right: &[u8]) -> [u8; 2] {
     [right[0].wrapping_mul(left[0]), sum]
 }
 
-fn compose() -> Op {
+pub(crate) fn compose() -> Op {
     Op::new(2, false, |left, right| {
         for (left, right) in left.chunks_exact(2).zip(right.chunks_exact_mut(2)) {
             right.copy_from_slice(&composition(left, right));
@@ -185,11 +185,11 @@ fn rooted<N: Net>(v: View, root: (u32, u32)) -> Vec<Case<N>> {
         v.ranks(1 - of.0).flat_map(|to| v.uneven(of.0, of.1, to)).collect()
     };
     let broadcast = move |group: u32, rank: u32| bytes(group, rank, 3, 5 * v.scale);
-    let heard = if is_across { broadcast(root.0, root.1) } else { broadcast(own, rank) };
+    let copy = if is_across { broadcast(root.0, root.1) } else { broadcast(own, rank) };
     let gathered = v.ranks(other).flat_map(|from| given(other, from)).collect();
     let uneven = v.ranks(other).flat_map(|from| v.uneven(other, from, root.1)).collect();
     vec![
-        case!(heard, broadcast, v.root(root), broadcast(own, rank)),
+        case!(copy, broadcast, v.root(root), broadcast(own, rank)),
         case!(at_root(v.composed(other)), reduce, v.root(root), v.values(own, rank), &compose()),
         case!(at_root(v.added(other)), reduce, v.root(root), v.values(own, rank), &Op::sum::<u8>()),
         case!(at_root(gathered), gather, v.root(root), given(own, rank), v.block(other)),
@@ -272,7 +272,7 @@ pub(crate) fn run_on<F: Future>(
     sizes: [u32; 2],
     seed: u64,
     kills: &[Kill],
-    program: impl Fn(Rc<Member>, InterComm<SimNet>) -> F,
+    program: impl Fn(Rc<Member>, InterComm<TestNet>) -> F,
 ) -> Ran<F::Output> {
     let mut groups = Groups::new(sizes, seed);
     let made =
@@ -293,8 +293,8 @@ type Check = fn([u32; 2], u64, &[Kill]) -> u64;
 /// survivors, with the right result or with an error about a failure.
 pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
     let scale = if seed.is_multiple_of(2) { 1 } else { 1000 };
-    let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
-        let cases: Vec<Case<SimNet>> = cases(View::new(&inter, member.is_first, scale));
+    let program = |member: Rc<Member>, inter: InterComm<TestNet>| async move {
+        let cases: Vec<Case<TestNet>> = cases(View::new(&inter, member.is_first, scale));
         let begun: Vec<_> = cases.iter().map(|case| (case.call)(&inter).start()).collect();
         for (Case { name, expected, .. }, request) in cases.iter().zip(begun) {
             match request.await {
@@ -309,7 +309,7 @@ pub(crate) fn all_at_once(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
 /// All survivors have the same intercommunicators or the same error. The intercommunicators have
 /// all survivors, and no process whose death was known before. No id stays in use.
 pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
-    let program = |member: Rc<Member>, inter: InterComm<SimNet>| async move {
+    let program = |member: Rc<Member>, inter: InterComm<TestNet>| async move {
         let before = member.runtime.free_ids();
         let seen = inter.failed();
         if member.is_first && inter.rank() == 0 {
@@ -327,18 +327,18 @@ pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
         if let Some(again) = again {
             made.push(again.await);
         }
-        let said =
-            made.iter().map(|made| said_of(made, member.is_first, &seen)).collect::<Vec<_>>();
+        let outcomes =
+            made.iter().map(|made| outcome(made, member.is_first, &seen)).collect::<Vec<_>>();
         drop(made);
         assert_eq!(member.runtime.free_ids(), before);
-        Some((said, works))
+        Some((outcomes, works))
     };
     let ran = run_on(sizes, seed, kills, program);
     let ends: Vec<_> = living(ran.ends, kills).collect();
     assert!(ends.windows(2).all(|two| two[0].0 == two[1].0), "{kills:?}: {ends:?}");
     let is_killed = |rank: u32| kills.iter().any(|kill| kill.rank == rank);
-    for (said, works) in &ends {
-        for made in said {
+    for (outcomes, works) in &ends {
+        for made in outcomes {
             let Ok((_, [first, second])) = made else {
                 let groups = [0..sizes[0], sizes[0]..sizes[0] + sizes[1]];
                 assert!(
@@ -357,9 +357,13 @@ pub(crate) fn shrinks(sizes: [u32; 2], seed: u64, kills: &[Kill]) -> u64 {
 }
 
 /// The ids and the members of the first and of the second group.
-type Said = Result<([ContextId; 2], [Group; 2]), Error>;
+type ShrinkOutcome = Result<([ContextId; 2], [Group; 2]), Error>;
 
-fn said_of(made: &Result<InterComm<SimNet>, Error>, is_first: bool, seen: &Group) -> Said {
+fn outcome(
+    made: &Result<InterComm<TestNet>, Error>,
+    is_first: bool,
+    seen: &Group,
+) -> ShrinkOutcome {
     let inter = made.as_ref().map_err(Error::clone)?;
     let mut ids = [inter.id(), inter.remote_id()];
     let mut groups = [inter.group().clone(), inter.remote_group().clone()];

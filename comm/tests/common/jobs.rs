@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tagmatch_comm::coll::Op;
-use tagmatch_comm::{CollRequest, Config, Error, InterComm, PortName, Runtime, Uniformity};
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm::{CollRequest, Error, InterComm, PortName, Uniformity};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, Stuck};
 
-use super::{Busy, Sims, linger, turn};
+use super::{Busy, Sims, TestNet, join, linger, turn};
 
 /// The call by which the first job meets the second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) fn run<F: Future>(
     let board = Rc::default();
     let clock: Rc<dyn Fn() -> Duration> = Rc::new(sim.clock());
     let start = |number: u32| {
-        let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
+        let runtime = join(&sim, number);
         let board = Rc::clone(&board);
         let clock = Rc::clone(&clock);
         let is_first = number < sizes[0];
@@ -87,7 +87,7 @@ impl Party {
         &self,
         uniformity: Uniformity,
         by: By,
-    ) -> Option<Result<InterComm<SimNet>, Error>> {
+    ) -> Option<Result<InterComm<TestNet>, Error>> {
         let world = self.runtime.world();
         if self.is_first {
             return Some(self.wait_for(self.first(uniformity, by)).await);
@@ -103,7 +103,7 @@ impl Party {
         Some(world.connect(uniformity, self.leader(), name).await)
     }
 
-    fn first(&self, uniformity: Uniformity, by: By) -> CollRequest<SimNet, InterComm<SimNet>> {
+    fn first(&self, uniformity: Uniformity, by: By) -> CollRequest<TestNet, InterComm<TestNet>> {
         let world = self.runtime.world();
         let leader = self.leader();
         let is_leader = world.rank() == leader;
@@ -138,8 +138,8 @@ impl Party {
     /// living rank revokes the job's communicator, which ends the request.
     async fn wait_for(
         &self,
-        mut request: CollRequest<SimNet, InterComm<SimNet>>,
-    ) -> Result<InterComm<SimNet>, Error> {
+        mut request: CollRequest<TestNet, InterComm<TestNet>>,
+    ) -> Result<InterComm<TestNet>, Error> {
         let world = self.runtime.world();
         loop {
             if let Some(end) = request.test() {

@@ -18,18 +18,32 @@ use tagmatch_comm::net::Net;
 use tagmatch_comm::{Config, Pending, Request, Runtime};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
 
-pub(crate) type Sims = Runtime<SimNet>;
+use self::transport::{Altered, Changes};
+
+/// The transport of the tests on the simulated network.
+pub(crate) type TestNet = Altered<SimNet>;
+pub(crate) type Sims = Runtime<TestNet>;
+
+/// The transport of a process, without a change.
+pub(crate) fn plain(sim: &Sim, number: u32) -> TestNet {
+    Altered::new(sim.net(number), Changes::NONE)
+}
+
+/// A process joins its job, with the default settings.
+pub(crate) fn join(sim: &Sim, number: u32) -> Sims {
+    Runtime::new(plain(sim, number), Config::default()).unwrap()
+}
 
 /// Runs a program on each of some processes. Returns the result of each.
 pub(crate) fn try_run<F: Future>(
     processes: u32,
     seed: u64,
     kills: &[Kill],
-    config: impl Fn() -> Config<SimNet>,
+    config: impl Fn() -> Config<TestNet>,
     program: impl Fn(Sims) -> F,
 ) -> Result<Ran<F::Output>, Stuck> {
     let sim = Sim::new(SimConfig { processes, seed, ..SimConfig::default() });
-    let start = |rank| program(Runtime::new(sim.net(rank), config()).unwrap());
+    let start = |rank| program(Runtime::new(plain(&sim, rank), config()).unwrap());
     sim.run((0..processes).map(start), kills)
 }
 
@@ -98,7 +112,7 @@ pub(crate) fn run_together<F: Future>(
     processes: u32,
     seed: u64,
     kills: &[Kill],
-    config: impl Fn() -> Config<SimNet>,
+    config: impl Fn() -> Config<TestNet>,
     program: impl Fn(Sims) -> F,
 ) -> Result<Ran<F::Output>, Stuck> {
     let busy = Rc::new(Cell::new(processes));

@@ -9,16 +9,16 @@ use tagmatch_comm::{
     Comm, Config, Error, ErrorClass, InterComm, RemoteLeader, Runtime, Source, TagChoice,
     Uniformity,
 };
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, Stuck};
 
 use super::inter::{Groups, Member, kill_each};
-use super::{Deaths, Sims, linger, turn};
+use super::{Deaths, Sims, TestNet, linger, plain, turn};
 
 /// The number of ids with [`config`].
 pub(crate) const IDS: u32 = 33;
 
 /// A layout with so few ids that they are soon given out again.
-pub(crate) fn config() -> Config<SimNet> {
+pub(crate) fn config() -> Config<TestNet> {
     let ids = IdLayout::new(1, true, 31).unwrap();
     Config::default().ids(ids).eager_words(1)
 }
@@ -38,7 +38,7 @@ fn run_with<F: Future>(
     processes: u32,
     seed: u64,
     kills: &[Kill],
-    config: fn() -> Config<SimNet>,
+    config: fn() -> Config<TestNet>,
     program: impl Fn(Sims) -> F,
 ) -> (Sim, Result<Ran<F::Output>, Stuck>) {
     let delay_max = [5, 50, 400][usize::try_from(seed % 3).unwrap()];
@@ -51,7 +51,7 @@ fn run_with<F: Future>(
     });
     let busy = Rc::new(Cell::new(processes));
     let start = |rank| {
-        let runtime = Runtime::new(sim.net(rank), config()).unwrap();
+        let runtime = Runtime::new(plain(&sim, rank), config()).unwrap();
         linger(runtime.clone(), &busy, program(runtime))
     };
     let ran = sim.run((0..processes).map(start), kills);
@@ -59,7 +59,7 @@ fn run_with<F: Future>(
 }
 
 /// Duplicates a communicator until this number of ids is left.
-pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
+pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<TestNet>> {
     let mut taken = Vec::new();
     while runtime.free_ids() > left {
         let mut copy = runtime.oneself().dup().start();
@@ -75,7 +75,7 @@ pub(crate) fn leave(runtime: &Sims, left: u32) -> Vec<Comm<SimNet>> {
 
 /// Receives the first message that arrives. It belongs to this communicator, unless a member
 /// revokes the communicator before.
-async fn any(comm: &Comm<SimNet>, name: u8) {
+async fn any(comm: &Comm<TestNet>, name: u8) {
     loop {
         match comm.recv(Source::Any, TagChoice::Any, vec![0; 8]).await {
             Ok(received) => return assert_eq!(received.data(), [name]),
@@ -125,11 +125,11 @@ pub(crate) fn revoked(deaths: Deaths, processes: u32, seeds: u64) {
     }
 }
 
-/// Random numbers that are the same in all processes.
-struct Choices(u64);
+/// Random numbers that a seed determines, the same in all processes.
+pub(crate) struct Draws(pub(crate) u64);
 
-impl Choices {
-    fn below(&mut self, limit: u32) -> u32 {
+impl Draws {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from((self.0 >> 33) % u64::from(limit)).unwrap()
@@ -142,7 +142,7 @@ pub(crate) fn random(processes: u32, seeds: u64) {
     for seed in 0..seeds {
         let program = |runtime: Sims| async move {
             let _taken = leave(&runtime, 5);
-            let mut choices = Choices(seed);
+            let mut choices = Draws(seed);
             let mut comms = vec![(runtime.world(), 0)];
             for name in 1..40 {
                 let at = choices.below(u32::try_from(comms.len()).unwrap()) as usize;
@@ -248,7 +248,7 @@ pub(crate) fn under_way(processes: u32, seeds: u64) {
 
 /// Receives the first message of any sender of an intercommunicator. It belongs to that
 /// intercommunicator.
-async fn any_of(inter: &InterComm<SimNet>, name: u8) {
+async fn any_of(inter: &InterComm<TestNet>, name: u8) {
     let received = inter.recv(Source::Any, TagChoice::Any, vec![0; 8]).await.unwrap();
     assert_eq!(received.data(), [name]);
 }
@@ -262,12 +262,12 @@ pub(crate) fn groups(sizes: [u32; 2], seeds: u64) {
             let is_first = world.rank() < sizes[0];
             let part = world.split(Some(is_first.into()), 0).await.unwrap().unwrap();
             let _taken = leave(&runtime, 4);
-            let mut choices = Choices(seed);
+            let mut choices = Draws(seed);
             let mut copies = Vec::new();
             let remote = if is_first { sizes[0] } else { 0 };
             for name in (0..60).step_by(4) {
                 let kind = choices.below(4);
-                let to_all = |inter: &InterComm<SimNet>, name: u8| {
+                let to_all = |inter: &InterComm<TestNet>, name: u8| {
                     for to in 0..inter.remote_size() {
                         drop(inter.send(to, 1, vec![name]));
                     }
@@ -474,7 +474,7 @@ pub(crate) fn lost() {
 
 /// A communicator that a process frees after some more calls.
 struct HeldComm {
-    comm: Comm<SimNet>,
+    comm: Comm<TestNet>,
     calls_left: u32,
 }
 
@@ -486,8 +486,8 @@ pub(crate) fn in_any_order(processes: u32, seeds: u64) {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             let half = world.split(Some(world.rank() % 2), 0).await.unwrap().unwrap();
-            let mut choices = Choices(seed);
-            let mut own = Choices(seed << 8 | u64::from(world.rank()));
+            let mut choices = Draws(seed);
+            let mut own = Draws(seed << 8 | u64::from(world.rank()));
             let mut held: Vec<HeldComm> = Vec::new();
             for name in 0..60 {
                 let parent = choices.below(3);

@@ -1,21 +1,16 @@
-//! A transport around another one that is slow where a transport may be slow. A mistake that shows
-//! only sometimes between real threads shows each time on it.
+//! A transport around another one that may be slow, refuse messages, or lie. It is one type
+//! for all of this, and the one that all tests on the simulated network use: for each type of
+//! transport the whole crate is compiled once more.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use tagmatch::{Buffer, WaitPolicy};
+use tagmatch::{Buffer, Tag, WaitPolicy};
 use tagmatch_comm::forward_net;
-use tagmatch_comm::net::{Arrived, Directory, Envelope, Net, NetFailed, Pattern, Sleeper};
-
-/// As slow as the transport beneath.
-pub(crate) const FAST: Slowness = Slowness {
-    hides_ends: false,
-    late_from: u64::MAX,
-    moves: Moves::Always,
-    sleep_max: Duration::from_millis(100),
-};
+use tagmatch_comm::net::{Arrived, Directory, Envelope, Mode, Net, NetError, NetFailed, Pattern};
+use tagmatch_comm::net::{ProcessId, ProcessName, Sleeper};
 
 /// When the transport makes progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,9 +21,35 @@ pub(crate) enum Moves {
     AfterTwoRefusals,
 }
 
-/// The parts of a transport that are slow.
+/// The messages that the transport refuses, for a reason of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Refused {
+    /// The control messages of the service for failures.
+    Control,
+    /// All others.
+    Data,
+    All,
+    /// Long ones of the program.
+    Long,
+    /// The control messages of the service for failures, when they are received.
+    Received,
+}
+
+/// The text of the error of a refused message.
+pub(crate) const WHY: &str = "no room on the card";
+
+/// How the process 2 lies.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Lie {
+    /// It says that it is the process 3.
+    Name,
+    /// It says that its group comes first, or doesn't, as the other group says of itself.
+    Side,
+}
+
+/// How the transport differs from the one beneath.
 #[derive(Clone, Copy)]
-pub(crate) struct Slowness {
+pub(crate) struct Changes {
     /// The end of a posted receive is reported only after the receive was cancelled.
     pub(crate) hides_ends: bool,
     /// A message of at least this many bytes that a matched probe took is complete only at the
@@ -37,11 +58,31 @@ pub(crate) struct Slowness {
     pub(crate) moves: Moves,
     /// The longest sleep of a thread without a ring.
     pub(crate) sleep_max: Duration,
+    /// Collective operations never go through shared memory.
+    pub(crate) shares_nothing: bool,
+    /// Which messages are refused, after so many others of this kind.
+    pub(crate) refuses: Option<(Refused, u32)>,
+    pub(crate) lie: Option<Lie>,
 }
 
-pub(crate) struct Slow<N> {
+impl Changes {
+    /// As the transport beneath.
+    pub(crate) const NONE: Changes = Changes {
+        hides_ends: false,
+        late_from: u64::MAX,
+        moves: Moves::Always,
+        sleep_max: Duration::from_millis(100),
+        shares_nothing: false,
+        refuses: None,
+        lie: None,
+    };
+}
+
+pub(crate) struct Altered<N> {
     net: N,
-    slowness: Slowness,
+    changes: Changes,
+    /// The number of messages before the first one that is refused.
+    left: Cell<u32>,
     sleeps: Arc<Sleeps>,
     /// How often the transport has made progress, or had nothing to do. Not counted with
     /// [`Moves::Always`].
@@ -55,12 +96,6 @@ struct Sleeps {
     refused: AtomicU32,
     /// Whether a sleep was prepared, and no operation was tested since.
     is_unseen: AtomicBool,
-}
-
-impl<N> Slow<N> {
-    pub(crate) fn new(net: N, slowness: Slowness) -> Self {
-        Slow { net, slowness, sleeps: Arc::default(), moved: 0 }
-    }
 }
 
 /// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused. It
@@ -85,42 +120,132 @@ impl Sleeper for Strict {
 }
 
 /// A receive.
-pub(crate) struct Hidden<N: Net> {
+pub(crate) struct AlteredReceive<N: Net> {
     receive: N::Receive,
     hides_end: bool,
     /// The number of tests that still find the receive incomplete.
     late: u32,
-    /// The value of [`Slow::moved`] when it was posted.
+    /// The value of [`Altered::moved`] when it was posted.
     posted_at: u32,
+    /// Whether it fails when it ends.
+    fails: bool,
 }
 
-impl<N: Net> Directory for Slow<N> {
-    forward_net!(net: processes, own, name, admit);
+/// A message that a matched probe took.
+pub(crate) struct AlteredMessage<N: Net> {
+    message: N::Message,
+    envelope: Envelope,
 }
 
-impl<N: Net> Net for Slow<N> {
-    type Send = N::Send;
-    type Receive = Hidden<N>;
-    type Message = (N::Message, u64);
+/// Whether a message is of the service for failures. In these networks all bits of its tag are set.
+fn is_control(tag: Tag) -> bool {
+    tag.0 == u64::MAX
+}
 
-    forward_net!(net: send, inject, test_send, probe, is_down, watch, give_up, take_down);
-    forward_net!(net: free_tag_bits, has_left, failure, node, disarm, notify);
+impl<N: Net> Altered<N> {
+    pub(crate) fn new(net: N, changes: Changes) -> Self {
+        let left = Cell::new(changes.refuses.map_or(0, |(_, left)| left));
+        Altered { net, changes, left, sleeps: Arc::default(), moved: 0 }
+    }
+
+    fn posted(&self, receive: N::Receive, hides_end: bool) -> AlteredReceive<N> {
+        AlteredReceive { receive, hides_end, late: 0, posted_at: self.moved, fails: false }
+    }
+
+    /// An error if the message is of the kind that is refused.
+    fn refuse(&self, is_of: impl Fn(Refused) -> bool) -> Result<(), NetError> {
+        let is_concerned = self.changes.refuses.is_some_and(|(kind, _)| is_of(kind));
+        if is_concerned && self.left.replace(self.left.get().saturating_sub(1)) == 0 {
+            return Err(NetError::Other(WHY.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn refuse_send(&self, tag: Tag, is_long: bool) -> Result<(), NetError> {
+        self.refuse(|kind| match kind {
+            Refused::Control => is_control(tag),
+            Refused::Data => !is_control(tag),
+            Refused::All => true,
+            Refused::Long => is_long && !is_control(tag),
+            Refused::Received => false,
+        })
+    }
+
+    /// Whether this process tells a lie of this kind.
+    fn lies(&self, lie: Lie) -> bool {
+        self.changes.lie == Some(lie) && self.net.own() == ProcessId(2)
+    }
+}
+
+impl<N: Net> Directory for Altered<N> {
+    forward_net!(net: processes, own, admit);
+
+    fn name(&self, process: ProcessId) -> Option<ProcessName> {
+        let is_lie = process == ProcessId(2) && self.lies(Lie::Name);
+        self.net.name(if is_lie { ProcessId(3) } else { process })
+    }
+}
+
+impl<N: Net> Net for Altered<N> {
+    /// A send, or the error with which it ends.
+    type Send = Result<N::Send, Option<NetFailed>>;
+    type Receive = AlteredReceive<N>;
+    type Message = AlteredMessage<N>;
+
+    forward_net!(net: probe, is_down, watch, watch_after, give_up, take_down, pause, node);
+    forward_net!(net: free_tag_bits, has_left, failure, disarm, notify);
+
+    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
+        match self.refuse_send(tag, true) {
+            Ok(()) => Ok(self.net.send(to, tag, data, mode)),
+            Err(error) => Err(Some(NetFailed { error, buffer: data })),
+        }
+    }
+
+    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
+        match send {
+            Ok(send) => self.net.test_send(send),
+            Err(refused) => refused.take().map(Err),
+        }
+    }
+
+    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
+        self.refuse_send(tag, false)?;
+        // The head of a description has seven words, and the sixth one is the side.
+        let is_head = to == ProcessId(0) && data.len() == 7 * 4;
+        if is_head && self.lies(Lie::Side) {
+            let mut bytes = data.to_vec();
+            bytes[5 * 4] ^= 1;
+            return self.net.inject(to, tag, &bytes);
+        }
+        self.net.inject(to, tag, data)
+    }
 
     fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        let hides_end = self.slowness.hides_ends;
-        let posted_at = self.moved;
-        Hidden { receive: self.net.receive(pattern, room), hides_end, late: 0, posted_at }
+        let receive = self.net.receive(pattern, room);
+        self.posted(receive, self.changes.hides_ends)
+    }
+
+    fn receive_by_tag(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
+        let receive = self.net.receive_by_tag(pattern, room);
+        self.posted(receive, self.changes.hides_ends)
     }
 
     fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
         self.sleeps.is_unseen.store(false, Ordering::SeqCst);
         // A test of the transport beneath makes progress.
-        let has_moved = self.slowness.moves == Moves::Always || self.moved > receive.posted_at;
+        let has_moved = self.changes.moves == Moves::Always || self.moved > receive.posted_at;
         if receive.hides_end || receive.late > 0 || !has_moved {
             receive.late = receive.late.saturating_sub(1);
             return None;
         }
-        self.net.test_receive(&mut receive.receive)
+        let ended = self.net.test_receive(&mut receive.receive)?;
+        Some(match ended {
+            Ok(Arrived { buffer, .. }) if receive.fails => {
+                Err(NetFailed { error: NetError::Other(WHY.to_owned()), buffer })
+            }
+            ended => ended,
+        })
     }
 
     fn cancel(&mut self, receive: &mut Self::Receive) {
@@ -129,46 +254,53 @@ impl<N: Net> Net for Slow<N> {
     }
 
     fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
-        if self.slowness.moves != Moves::Always {
+        if self.changes.moves != Moves::Always {
             // A probe of the transport beneath makes progress.
             return None;
         }
         let (message, envelope) = self.net.matched_probe(pattern)?;
-        Some(((message, envelope.length), envelope))
+        Some((AlteredMessage { message, envelope }, envelope))
     }
 
     fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        let (message, length) = message;
-        let late = if length < self.slowness.late_from { 0 } else { 2 };
+        let AlteredMessage { message, envelope } = message;
+        let is_control = is_control(envelope.tag);
+        let fails = self.refuse(|kind| kind == Refused::Received && is_control).is_err();
+        let late = if envelope.length < self.changes.late_from { 0 } else { 2 };
         let receive = self.net.receive_message(message, room);
-        Hidden { receive, hides_end: false, late, posted_at: self.moved }
+        AlteredReceive { late, fails, ..self.posted(receive, false) }
     }
 
     fn progress(&mut self) -> usize {
         let refused = &self.sleeps.refused;
-        if self.slowness.moves == Moves::AfterTwoRefusals && refused.load(Ordering::SeqCst) < 2 {
+        if self.changes.moves == Moves::AfterTwoRefusals && refused.load(Ordering::SeqCst) < 2 {
             return 0;
         }
         refused.store(0, Ordering::SeqCst);
-        self.moved += 1;
+        self.moved = self.moved.wrapping_add(1);
         self.net.progress()
     }
 
-    /// A few turns, however long a yield takes.
+    /// A few turns, however long a yield takes, where threads sleep.
     fn wait_policy(&self) -> WaitPolicy {
-        WaitPolicy::SLEEP.spin(0).yields(4)
+        let policy = self.net.wait_policy();
+        if self.net.sleeper().is_some() { WaitPolicy::SLEEP.spin(0).yields(4) } else { policy }
+    }
+
+    fn shares_memory(&self) -> bool {
+        !self.changes.shares_nothing && self.net.shares_memory()
     }
 
     fn sleeper(&self) -> Option<Arc<dyn Sleeper>> {
         let sleeper = self.net.sleeper()?;
-        if self.slowness.moves != Moves::AfterTwoRefusals {
+        if self.changes.moves != Moves::AfterTwoRefusals {
             return Some(sleeper);
         }
         Some(Arc::new(Strict { sleeper, sleeps: Arc::clone(&self.sleeps) }))
     }
 
     fn sleep_max(&self) -> Duration {
-        self.slowness.sleep_max
+        self.changes.sleep_max
     }
 
     fn arm(&mut self) -> bool {
@@ -176,7 +308,7 @@ impl<N: Net> Net for Slow<N> {
         let Sleeps { refused, is_unseen } = &*self.sleeps;
         if may_sleep {
             refused.store(0, Ordering::SeqCst);
-            self.moved += 1;
+            self.moved = self.moved.wrapping_add(1);
         } else {
             refused.fetch_add(1, Ordering::SeqCst);
         }

@@ -17,7 +17,7 @@ use tagmatch_comm::net::Net;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::{Config, Error, PortName, Runtime, Source, Uniformity};
 
-use crate::common::transport::{FAST, Moves, Slow, Slowness};
+use crate::common::transport::{Altered, Changes, Moves};
 
 const RANKS: u32 = 5;
 
@@ -31,10 +31,11 @@ fn run<A: Access + 'static>(ranks: u32, program: impl Fn(Runtime<WorkerNet<A>>) 
 fn run_asleep(
     ranks: u32,
     moves: Moves,
-    program: impl Fn(Runtime<Slow<WorkerNet<Shared>>>) + Send + Sync + 'static,
+    program: impl Fn(Runtime<Altered<WorkerNet<Shared>>>) + Send + Sync + 'static,
 ) {
-    let slowness = Slowness { moves, sleep_max: Duration::from_secs(3600), ..FAST };
-    ends(move || run_on(ranks, |net: WorkerNet<Shared>| Slow::new(net, slowness), program));
+    let sleep_max = Duration::from_secs(3600);
+    let slow = Changes { moves, sleep_max, shares_nothing: true, ..Changes::NONE };
+    ends(move || run_on(ranks, |net: WorkerNet<Shared>| Altered::new(net, slow), program));
 }
 
 /// Runs a program, and fails if it doesn't end within a minute.
@@ -93,8 +94,8 @@ fn blocking_calls_wait_for_the_operation_that_was_started_before() {
                 let got = world.allreduce(to_bytes(&[rank + turn]), &sum).wait().unwrap();
                 assert_eq!(from_bytes::<u64>(&got), [total(turn)]);
                 let root = u32::try_from(turn).unwrap() % RANKS;
-                let told = world.broadcast(root, to_bytes(&[rank + turn])).wait().unwrap();
-                assert_eq!(from_bytes::<u64>(&told), [u64::from(root) + turn]);
+                let copy = world.broadcast(root, to_bytes(&[rank + turn])).wait().unwrap();
+                assert_eq!(from_bytes::<u64>(&copy), [u64::from(root) + turn]);
             }
             let got = from_bytes::<u64>(&started.wait().unwrap());
             assert!(got.into_iter().eq((0..30_000).map(|at| total(round + at))));
@@ -131,8 +132,8 @@ fn repeated_calls_give_the_right_results() {
                 (0..values).map(|at| (0..=rank).map(|rank| rank * at + round).sum()).collect();
             assert_eq!(numbers(world.scan(mine(), &sum).wait().unwrap()), upto);
             let blocks: Vec<u32> = (0..RANKS).map(|to| 100 * rank + to + round).collect();
-            let came: Vec<u32> = (0..RANKS).map(|from| 100 * from + rank + round).collect();
-            assert_eq!(numbers(world.alltoall(to_bytes(&blocks)).wait().unwrap()), came);
+            let due: Vec<u32> = (0..RANKS).map(|from| 100 * from + rank + round).collect();
+            assert_eq!(numbers(world.alltoall(to_bytes(&blocks)).wait().unwrap()), due);
         }
     });
 }

@@ -3,10 +3,9 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tagmatch_comm::Runtime;
-use tagmatch_comm::forward_net;
 use tagmatch_comm::net::worker::WorkerNet;
 use tagmatch_comm::net::{Arrived, Directory, Net, NetFailed};
+use tagmatch_comm::{Runtime, forward_net};
 
 use crate::job::{Job, say, settings, transport};
 

@@ -193,12 +193,12 @@ fn leaders(runtime: &Process) {
         let root = turn % size;
         world.barrier().wait().unwrap();
         assert_eq!(sum(&world), Ok(size.into()));
-        let told = world.broadcast(root, to_bytes(&[rank; 500])).start();
+        let copy = world.broadcast(root, to_bytes(&[rank; 500])).start();
         let most = world.reduce(root, to_bytes(&[rank]), &Op::max::<u32>()).wait().unwrap();
         let is_right =
             if rank == root { from_bytes::<u32>(&most) == [size - 1] } else { most.is_empty() };
         assert!(is_right, "{most:?}");
-        assert_eq!(told.wait().unwrap(), to_bytes(&[root; 500]));
+        assert_eq!(copy.wait().unwrap(), to_bytes(&[root; 500]));
     }
     assert_eq!(segments().len(), 1);
 }

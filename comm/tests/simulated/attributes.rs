@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use common::run;
 use tagmatch_comm::net::ProcessId;
 use tagmatch_comm::{
-    Comm, Config, Error, ErrorClass, ErrorHandler, Group, Keyval, Runtime, Source, Uniformity,
+    Comm, Error, ErrorClass, ErrorHandler, Group, Keyval, Runtime, Source, Uniformity,
 };
-use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
-use crate::common;
+use crate::common::{self, TestNet, join};
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -32,16 +32,16 @@ fn diary(name: &'static str, lines: &Lines) -> Keyval<u32> {
     )
 }
 
-fn alone() -> Runtime<SimNet> {
+fn alone() -> Runtime<TestNet> {
     let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
-    Runtime::new(sim.net(0), Config::default()).unwrap()
+    join(&sim, 0)
 }
 
 #[test]
 fn attributes_are_copied_in_order_and_deleted_in_reverse() {
     let runtime = alone();
     let lines = Lines::default();
-    let said = || -> Vec<String> { lines.lock().unwrap().drain(..).collect() };
+    let news = || -> Vec<String> { lines.lock().unwrap().drain(..).collect() };
     let a = diary("a", &lines);
     let b = diary("b", &lines);
     let c = diary("c", &lines);
@@ -50,21 +50,21 @@ fn attributes_are_copied_in_order_and_deleted_in_reverse() {
     comm.set_attribute(&b, 3);
     comm.set_attribute(&c, 4);
     let copy = comm.dup().wait().unwrap();
-    assert_eq!(said(), ["copy a 2 of 0x1f0", "copy b 3 of 0x1f0", "copy c 4 of 0x1f0"]);
-    let of = |comm: &Comm<SimNet>| [&a, &b, &c].map(|key| comm.attribute(key).map(|value| *value));
+    assert_eq!(news(), ["copy a 2 of 0x1f0", "copy b 3 of 0x1f0", "copy c 4 of 0x1f0"]);
+    let of = |comm: &Comm<TestNet>| [&a, &b, &c].map(|key| comm.attribute(key).map(|value| *value));
     assert_eq!(of(&comm), [Some(2), Some(3), Some(4)]);
     assert_eq!(of(&copy), [Some(4), None, Some(6)]);
     // Setting an attribute again deletes the old value first. The new value is the last in order.
     comm.set_attribute(&a, 8);
-    assert_eq!(said(), ["delete a 2 of 0x1f0"]);
+    assert_eq!(news(), ["delete a 2 of 0x1f0"]);
     assert!(comm.delete_attribute(&b) && !comm.delete_attribute(&b));
-    assert_eq!(said(), ["delete b 3 of 0x1f0"]);
+    assert_eq!(news(), ["delete b 3 of 0x1f0"]);
     comm.free();
-    assert_eq!(said(), ["delete a 8 of 0x1f0", "delete c 4 of 0x1f0"]);
+    assert_eq!(news(), ["delete a 8 of 0x1f0", "delete c 4 of 0x1f0"]);
     // Values outlive the last handle of their key.
     drop((a, c));
     copy.free();
-    assert_eq!(said(), ["delete c 6 of 0x1e0", "delete a 4 of 0x1e0"]);
+    assert_eq!(news(), ["delete c 6 of 0x1e0", "delete a 4 of 0x1e0"]);
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn an_attribute_that_can_not_be_copied_ends_the_duplication() {
     let free = runtime.free_ids();
     assert!(matches!(comm.dup().wait(), Err(Error::Layer { .. })));
     assert_eq!(runtime.free_ids(), free);
-    let said: Vec<String> = lines.lock().unwrap().drain(..).collect();
-    assert_eq!(said, ["copy a 2 of 0x1f0", "copy b 13 of 0x1f0", "delete a 4 of 0x1f0"]);
+    let entries: Vec<String> = lines.lock().unwrap().drain(..).collect();
+    assert_eq!(entries, ["copy a 2 of 0x1f0", "copy b 13 of 0x1f0", "delete a 4 of 0x1f0"]);
 }
 
 #[test]
@@ -109,50 +109,50 @@ fn only_duplicates_have_attributes_of_their_parent() {
 fn handlers_are_called_once_per_error_and_are_inherited() {
     run(2, 2, |runtime| async move {
         let world = runtime.world();
-        let heard: Arc<Mutex<Vec<(u32, ErrorClass)>>> = Arc::default();
-        let said = || -> Vec<_> { heard.lock().unwrap().drain(..).collect() };
-        let hears = Arc::clone(&heard);
+        let errors: Arc<Mutex<Vec<(u32, ErrorClass)>>> = Arc::default();
+        let news = || -> Vec<_> { errors.lock().unwrap().drain(..).collect() };
+        let hears = Arc::clone(&errors);
         let parent = world.dup().await.unwrap();
-        parent.set_error_handler(ErrorHandler::calls(move |comm: &Comm<SimNet>, error| {
+        parent.set_error_handler(ErrorHandler::calls(move |comm: &Comm<TestNet>, error| {
             hears.lock().unwrap().push((comm.id().bits(), error.class()));
         }));
         let copy = parent.dup().await.unwrap();
         let part = parent.split(Some(0), 0).await.unwrap().unwrap();
-        assert_eq!(said(), []);
+        assert_eq!(news(), []);
         let small = parent.shrink().await.unwrap();
         for comm in [&parent, &copy, &part, &small, &copy.intranode().unwrap()] {
             let id = comm.id().bits();
             assert!(comm.broadcast(9, vec![]).await.is_err());
-            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert_eq!(news(), [(id, ErrorClass::Argument)]);
             assert!(comm.send(9, 1, vec![]).await.is_err());
-            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert_eq!(news(), [(id, ErrorClass::Argument)]);
             assert!(comm.probe(9, 1).is_err());
-            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert_eq!(news(), [(id, ErrorClass::Argument)]);
             // A simulated process can't block, so these calls must end without waiting.
             assert!(comm.broadcast(9, vec![]).wait().is_err());
-            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert_eq!(news(), [(id, ErrorClass::Argument)]);
             let elsewhere = Group::new([ProcessId(9)]);
             assert!(comm.create(&elsewhere).wait().is_err());
             assert!(comm.create_group(&elsewhere, 1).wait().is_err());
             let no_leader = comm.create_inter(Uniformity::None, 9, None);
-            assert_eq!(said().len(), 2);
+            assert_eq!(news().len(), 2);
             assert!(no_leader.wait().is_err());
-            assert_eq!(said(), [(id, ErrorClass::Argument)]);
+            assert_eq!(news(), [(id, ErrorClass::Argument)]);
         }
         // A cancelled receive is no error for the handler. A message that is too long is one.
         let mut receive = parent.recv(Source::Any, 6, vec![0; 4]);
         receive.cancel();
         assert!(receive.await.is_err());
-        assert_eq!(said(), []);
+        assert_eq!(news(), []);
         let other = 1 - world.rank();
         parent.send(other, 5, vec![0; 8]).await.unwrap();
         assert!(parent.recv(other, 5, vec![0; 4]).await.is_err());
-        assert_eq!(said(), [(parent.id().bits(), ErrorClass::Truncate)]);
+        assert_eq!(news(), [(parent.id().bits(), ErrorClass::Truncate)]);
         copy.set_error_handler(ErrorHandler::Returns);
         assert!(copy.broadcast(9, vec![]).await.is_err());
-        assert_eq!(said(), []);
+        assert_eq!(news(), []);
         // A handler may use the communicator that has the error.
-        part.set_error_handler(ErrorHandler::calls(|comm: &Comm<SimNet>, _| comm.revoke()));
+        part.set_error_handler(ErrorHandler::calls(|comm: &Comm<TestNet>, _| comm.revoke()));
         if part.rank() == 0 {
             assert!(part.broadcast(9, vec![]).await.is_err());
             assert!(part.is_revoked());
@@ -166,16 +166,15 @@ fn the_parts_on_a_machine_and_across_machines() {
     for seed in 0..20 {
         let sim = Sim::new(SimConfig { processes: 7, per_node: 3, seed, ..SimConfig::default() });
         let program = |rank: u32| {
-            let net = sim.net(rank);
+            let runtime = join(&sim, rank);
             async move {
-                let runtime = Runtime::new(net, Config::default()).unwrap();
                 let world = runtime.world();
                 // Ranks 6, 5 .. 0, on machines 2, 1, 1, 1, 0, 0, 0.
                 let comm = world.split(Some(0), -rank.cast_signed()).await.unwrap().unwrap();
                 let free = runtime.free_ids();
                 let near = comm.intranode().unwrap();
                 let far = comm.internode().unwrap();
-                let members = |comm: &Comm<SimNet>| -> Vec<u32> {
+                let members = |comm: &Comm<TestNet>| -> Vec<u32> {
                     comm.group().processes().iter().map(|process| process.0).collect()
                 };
                 let expected: [&[u32]; 3] = [&[2, 1, 0], &[5, 4, 3], &[6]];

@@ -9,7 +9,8 @@ use tagmatch_comm::coll::{Op, from_bytes, into_elements, to_bytes};
 use tagmatch_comm::{Config, Error};
 use tagmatch_comm_sim::{Sim, SimConfig};
 
-use crate::common;
+use crate::common::inter_coll::compose;
+use crate::common::{self, join};
 
 const SIZES: [u32; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 33];
 
@@ -68,7 +69,7 @@ fn numbers_stay_numbers_in_their_own_memory() {
         let config = SimConfig { processes: 4, shares_memory, per_node, ..SimConfig::default() };
         let sim = Sim::new(SimConfig { turns_in_vain: 2000, ..config });
         let program = |rank: u32| {
-            let world = Sims::new(sim.net(rank), Config::default()).unwrap().world();
+            let world = join(&sim, rank).world();
             async move {
                 let own = |factor: u32| -> Vec<f64> {
                     (0..length).map(|at| f64::from(at * factor)).collect()
@@ -84,8 +85,8 @@ fn numbers_stay_numbers_in_their_own_memory() {
                     let sums = numbers(world.allreduce(data, &sum).await.unwrap());
                     assert_eq!((sums.as_ptr().addr(), sums), (at, own(10)));
                     let (at, data) = given(rank);
-                    let told = numbers(world.broadcast(2, data).await.unwrap());
-                    assert_eq!((told.as_ptr().addr(), told), (at, own(2)));
+                    let copy = numbers(world.broadcast(2, data).await.unwrap());
+                    assert_eq!((copy.as_ptr().addr(), copy), (at, own(2)));
                     let (at, data) = given(rank + 1);
                     let sums = world.reduce(1, data, &sum).await.unwrap();
                     if rank == 1 {
@@ -187,17 +188,6 @@ fn fold(upto: u32) -> Vec<u8> {
         let [a, b] = of(rank);
         vec![a.wrapping_mul(left[0]), a.wrapping_mul(left[1]).wrapping_add(b)]
     })
-}
-
-/// The composition of functions `x -> ax + b` modulo 256. It is associative, and not commutative.
-fn compose() -> Op {
-    Op::new(2, false, |left, right| {
-        for (left, right) in left.chunks_exact(2).zip(right.chunks_exact_mut(2)) {
-            right[1] = right[0].wrapping_mul(left[1]).wrapping_add(right[1]);
-            right[0] = right[0].wrapping_mul(left[0]);
-        }
-    })
-    .unwrap()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::{Config, Error, ErrorClass, Group, Likeness, Source, TagChoice};
 use tagmatch_comm_sim::Ran;
 
-use crate::common;
+use crate::common::{self, TestNet, plain};
 
 #[test]
 fn predefined_ones() {
@@ -182,7 +182,7 @@ fn an_allocation_of_one_process_lets_others_have_their_turn() {
 }
 
 /// A layout with only 62 context ids, so that they can run out.
-fn small() -> Config<tagmatch_comm_sim::SimNet> {
+fn small() -> Config<TestNet> {
     Config::default().ids(IdLayout::new(1, true, 2).unwrap()).eager_words(1)
 }
 
@@ -300,14 +300,14 @@ fn settings_that_do_not_fit_are_refused() {
     use tagmatch_comm::Runtime;
     use tagmatch_comm_sim::{Sim, SimConfig};
     let sim = Sim::new(SimConfig { processes: 5, ..SimConfig::default() });
-    let refusal = |config| Runtime::new(sim.net(0), config).map(drop).unwrap_err();
+    let refusal = |config| Runtime::new(plain(&sim, 0), config).map(drop).unwrap_err();
     let refused = |config| matches!(refusal(config), Error::BadSetting { .. });
     assert!(refused(Config::default().ids(IdLayout::BITS_20)));
-    let told = refusal(Config::default().eager_words(64)).to_string();
-    assert_eq!(told, "eager_words = 64 is out of range: from 0 to 63");
+    let text = refusal(Config::default().eager_words(64)).to_string();
+    assert_eq!(text, "eager_words = 64 is out of range: from 0 to 63");
     let tags = |context, source, tag| TagLayout::new(context, source, tag).unwrap();
     assert!(refused(Config::default().tags(tags(16, 2, 24))));
     assert!(refused(Config::default().tags(tags(16, 24, 9))));
     let wide = Config::default().ids(IdLayout::BITS_20).tags(tags(20, 13, 31));
-    assert!(Runtime::new(sim.net(0), wide).is_ok());
+    assert!(Runtime::new(plain(&sim, 0), wide).is_ok());
 }

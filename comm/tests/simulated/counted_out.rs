@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::{Net, ProcessId};
-use tagmatch_comm::{Comm, Config, Error, ErrorClass, Group, Source};
+use tagmatch_comm::{Comm, Error, ErrorClass, Group, Source};
 use tagmatch_comm_sim::{Sim, SimConfig};
 
-use crate::common::{Sims, linger};
+use crate::common::{Sims, join, linger};
 
 /// Agreements until a process has noticed at the latest that it lacks something.
 pub(crate) const AGREEMENTS_MAX: u32 = 1000;
@@ -23,9 +23,9 @@ where
     for round in 0..2 {
         world.barrier().await?;
         world.allreduce(vec![1; 3000], &Op::bor()).await?;
-        let heard = world.recv((own + size - 1) % size, 1, vec![0; 100]);
+        let receive = world.recv((own + size - 1) % size, 1, vec![0; 100]);
         world.send((own + 1) % size, 1, vec![round; 100]).await?;
-        heard.await?;
+        receive.await?;
         // A member that has the duplicate may not wait in it for one that has not.
         drop(world.dup().await?);
         world.broadcast(0, vec![round; 8]).await?;
@@ -84,7 +84,7 @@ fn a_process_that_lacks_something_takes_out_itself_alone() {
                 Some(left.group().clone())
             };
             let start = |rank| {
-                let runtime = Sims::new(sim.net(rank), Config::default()).unwrap();
+                let runtime = join(&sim, rank);
                 linger(runtime.clone(), &busy, program(runtime))
             };
             let ran = sim.run((0..processes).map(start), &[]);

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::ProcessId;
-use tagmatch_comm::{Comm, Config, Error, ErrorClass};
-use tagmatch_comm_sim::{Cut, Sim, SimConfig, SimNet};
+use tagmatch_comm::{Comm, Error, ErrorClass};
+use tagmatch_comm_sim::{Cut, Sim, SimConfig};
 
-use crate::common::{Sims, linger};
+use crate::common::{Sims, TestNet, join, linger};
 use crate::counted_out::{AGREEMENTS_MAX, work};
 
 /// The work of a process, the last step at which its connection is lost, and how many processes
@@ -32,7 +32,7 @@ enum Work {
 }
 
 /// The operations that the other work has not, on communicators that are made first.
-async fn work_on_parts(world: &Comm<SimNet>) -> Result<(), Error> {
+async fn work_on_parts(world: &Comm<TestNet>) -> Result<(), Error> {
     let rank = world.rank();
     let size = world.size();
     let made = [world.dup().await, world.split(Some(rank % 2), 0).await.map(Option::unwrap)];
@@ -45,9 +45,9 @@ async fn work_on_parts(world: &Comm<SimNet>) -> Result<(), Error> {
     let worked = async {
         work_on_part(&all).await?;
         work_on_part(&half).await?;
-        let heard = world.recv((rank + size - 1) % size, 1, vec![0; 100]);
+        let receive = world.recv((rank + size - 1) % size, 1, vec![0; 100]);
         world.send_sync((rank + 1) % size, 1, vec![1; 100]).await?;
-        heard.await?;
+        receive.await?;
         world.barrier().await
     };
     let worked = worked.await;
@@ -57,7 +57,7 @@ async fn work_on_parts(world: &Comm<SimNet>) -> Result<(), Error> {
     worked
 }
 
-async fn work_on_part(part: &Comm<SimNet>) -> Result<(), Error> {
+async fn work_on_part(part: &Comm<TestNet>) -> Result<(), Error> {
     let size = part.size() as usize;
     let block = vec![1; 70];
     part.reduce(0, block.clone(), &Op::bor()).await?;
@@ -129,7 +129,7 @@ fn one_end_of_a_lost_connection_goes_and_all_others_stay() {
                 let sim = Sim::new(SimConfig { cut: Some(cut), turns_in_vain: 2000, ..config });
                 let busy = Rc::new(Cell::new(processes));
                 let start = |rank| {
-                    let runtime = Sims::new(sim.net(rank), Config::default()).unwrap();
+                    let runtime = join(&sim, rank);
                     linger(runtime.clone(), &busy, work_and_shrink(runtime, work))
                 };
                 let ran = sim.run((0..processes).map(start), &[]);
@@ -137,9 +137,9 @@ fn one_end_of_a_lost_connection_goes_and_all_others_stay() {
                 let groups: Vec<_> = ran.ends.into_iter().map(Option::unwrap).collect();
                 let is_out = |rank: &u32| groups[*rank as usize].is_none();
                 let out: Vec<u32> = (0..processes).filter(is_out).collect();
-                let told: Vec<u32> =
+                let notified: Vec<u32> =
                     (0..2).filter(|end| tells[*end]).map(|end| ends[end]).collect();
-                assert!(out.len() == 1 && told.contains(&out[0]), "{work:?} {cut:?}: {out:?}");
+                assert!(out.len() == 1 && notified.contains(&out[0]), "{work:?} {cut:?}: {out:?}");
                 let stay: Vec<_> =
                     (0..processes).filter(|rank| !is_out(rank)).map(ProcessId).collect();
                 let is_alike = groups.iter().flatten().all(|group| *group == stay);

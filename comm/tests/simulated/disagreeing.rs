@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::{Comm, Error, ErrorClass, Uniformity};
-use tagmatch_comm_sim::{Kill, SimNet};
+use tagmatch_comm_sim::Kill;
 use tagmatch_testkit::random::{Random, mix};
 
 use crate::common::inter::{Groups, Member};
-use crate::common::{Sims, turn};
+use crate::common::{Sims, TestNet, turn};
 use crate::machines::{run, survive};
 
 /// One collective call of a communicator.
-async fn call(comm: &Comm<SimNet>, which: u32) -> Result<(), Error> {
+async fn call(comm: &Comm<TestNet>, which: u32) -> Result<(), Error> {
     match which {
         0 => comm.barrier().await,
         1 => comm.broadcast(0, vec![1; 8]).await.map(drop),
@@ -30,7 +30,7 @@ async fn call(comm: &Comm<SimNet>, which: u32) -> Result<(), Error> {
 const CALLS: u32 = 9;
 
 /// Recovers as programs do after a failure: the members agree, and make a smaller communicator.
-async fn recover(comm: &Comm<SimNet>, flags: u64) -> (u64, Comm<SimNet>) {
+async fn recover(comm: &Comm<TestNet>, flags: u64) -> (u64, Comm<TestNet>) {
     let agreed = comm.agree(flags).await.unwrap().flags;
     assert_eq!(comm.agree(1).await.unwrap().flags, 1);
     (agreed, comm.shrink().await.unwrap())

@@ -1,7 +1,7 @@
 //! Deaths at every step, on the simulated network. Operations that depend on a dead process end
 //! with an error, and nothing hangs or leaks.
 
-use common::transport::{FAST, Slow, Slowness};
+use common::transport::{Altered, Changes};
 use common::{run, run_together, try_run, turn};
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::ProcessId;
@@ -179,9 +179,9 @@ fn receives_that_name_a_dead_rank_end_and_others_stay() {
 fn a_receive_from_any_source_that_is_given_up_loses_no_message() {
     for (seed, is_awaited) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
         let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
-        let slowness = Slowness { hides_ends: true, ..FAST };
+        let hiding = Changes { hides_ends: true, ..Changes::NONE };
         let start = |rank: u32| {
-            let net = Slow::new(sim.net(rank), slowness);
+            let net = Altered::new(sim.net(rank), hiding);
             let world = Runtime::new(net, Config::default()).unwrap().world();
             async move {
                 match world.rank() {

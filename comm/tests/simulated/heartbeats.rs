@@ -9,12 +9,13 @@ use common::linger;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
 use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
 use tagmatch_comm::{Config, ErrorClass, Runtime};
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig};
 
-use crate::common;
+use crate::common::{self, TestNet, plain};
 
-type Clock = Box<dyn Fn() -> Duration>;
-type Beating = Runtime<Heartbeats<SimNet, Clock>>;
+/// One type of clock for all tests: see [`crate::common::transport`].
+pub(crate) type Clock = Box<dyn Fn() -> Duration>;
+type Beating = Runtime<Heartbeats<TestNet, Clock>>;
 
 /// The timeout of heartbeats, in steps of the simulation.
 const TIMEOUT: u32 = 5000;
@@ -70,7 +71,7 @@ fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
             );
             now()
         });
-        let net = Heartbeats::with_clock(sim.net(rank), config, clock).unwrap();
+        let net = Heartbeats::with_clock(plain(&sim, rank), config, clock).unwrap();
         let runtime = Runtime::new(net, Config::default()).unwrap();
         linger(runtime.clone(), &busy, survive(runtime, rounds))
     };

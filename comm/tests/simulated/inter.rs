@@ -4,16 +4,15 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use common::inter::{Groups, Member, eventual, kill_everywhere, meet, meetings, merges, strict};
-use common::transport::{FAST, Slow, Slowness};
+use common::transport::{Altered, Changes, Lie};
 use common::turn;
-use tagmatch::{Tag, TagLayout};
-use tagmatch_comm::forward_net;
-use tagmatch_comm::net::{Directory, Net, NetError, ProcessId, ProcessName};
+use tagmatch::TagLayout;
+use tagmatch_comm::net::{Net, ProcessId};
 use tagmatch_comm::{Config, Error, InterAgreed, InterRoot, Likeness, OpenPort, PortName, Runtime};
 use tagmatch_comm::{RemoteLeader, Source, TagChoice, Uniformity};
-use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
-use crate::common;
+use crate::common::{self, join, plain};
 
 /// Runs a program on two groups, with several seeds.
 fn each<F: Future>(sizes: [u32; 2], seeds: u64, program: impl Fn(Rc<Member>) -> F) {
@@ -31,7 +30,7 @@ fn groups_with_a_process_in_common_make_no_intercommunicator() {
     for seed in 0..10 {
         let sim = Sim::new(SimConfig { processes: 4, seed, ..SimConfig::default() });
         let program = |rank: u32| {
-            let runtime = Runtime::new(sim.net(rank), Config::default()).unwrap();
+            let runtime = join(&sim, rank);
             async move {
                 let world = runtime.world();
                 // The process 1 is in both groups; the leaders are the processes 0 and 2.
@@ -60,59 +59,16 @@ fn groups_with_a_process_in_common_make_no_intercommunicator() {
     }
 }
 
-/// How the process 2 lies.
-#[derive(Clone, Copy, PartialEq)]
-enum Lie {
-    /// It says that it is the process 3.
-    Name,
-    /// It says that its group comes first, or doesn't, as the other group says of itself.
-    Side,
-}
-
-/// A transport on which the process 2 lies.
-struct Impostor {
-    net: SimNet,
-    lie: Lie,
-}
-
-impl Directory for Impostor {
-    forward_net!(net: processes, own, admit);
-
-    fn name(&self, process: ProcessId) -> Option<ProcessName> {
-        let is_lie = self.lie == Lie::Name && self.own() == ProcessId(2) && process == ProcessId(2);
-        self.net.name(if is_lie { ProcessId(3) } else { process })
-    }
-}
-
-impl Net for Impostor {
-    type Send = <SimNet as Net>::Send;
-    type Receive = <SimNet as Net>::Receive;
-    type Message = <SimNet as Net>::Message;
-
-    forward_net!(net: send, test_send, receive, receive_by_tag, test_receive, cancel);
-    forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
-    forward_net!(net: free_tag_bits, has_left, failure, progress, wait_policy);
-
-    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
-        // The head of a description has seven words, and the sixth one is the side.
-        let is_head = self.own() == ProcessId(2) && to == ProcessId(0) && data.len() == 7 * 4;
-        let mut bytes = data.to_vec();
-        if self.lie == Lie::Side && is_head {
-            bytes[5 * 4] ^= 1;
-        }
-        self.net.inject(to, tag, &bytes)
-    }
-}
-
 /// A leader describes a group that it is not in itself, so that the other group would send to
 /// processes that know nothing of it; or it claims the side of the other group.
 #[test]
 fn a_leader_that_describes_a_foreign_group_or_side_gets_no_intercommunicator() {
     for (seed, lie) in (0..10).flat_map(|seed| [(seed, Lie::Name), (seed, Lie::Side)]) {
         let sim = Sim::new(SimConfig { processes: 4, seed, ..SimConfig::default() });
+        let lying = Changes { lie: Some(lie), ..Changes::NONE };
         let program = |rank: u32| {
             let runtime =
-                Runtime::new(Impostor { net: sim.net(rank), lie }, Config::default()).unwrap();
+                Runtime::new(Altered::new(sim.net(rank), lying), Config::default()).unwrap();
             async move {
                 let world = runtime.world();
                 let (ranks, remote) = match rank {
@@ -452,9 +408,9 @@ fn a_caller_that_has_given_up_is_not_accepted() {
 fn groups_meet_although_their_descriptions_arrive_late() {
     for seed in 0..10 {
         let sim = Sim::new(SimConfig { seed, ..SimConfig::default() });
-        let slowness = Slowness { late_from: 40, ..FAST };
+        let slow = Changes { late_from: 40, ..Changes::NONE };
         let program = |rank: u32| {
-            let runtime = Runtime::new(Slow::new(sim.net(rank), slowness), Config::default());
+            let runtime = Runtime::new(Altered::new(sim.net(rank), slow), Config::default());
             let runtime = runtime.unwrap();
             async move {
                 let world = runtime.world();
@@ -479,7 +435,7 @@ fn groups_meet_although_their_descriptions_arrive_late() {
 #[test]
 fn ports_use_up_no_context_ids() {
     let sim = Sim::new(SimConfig::default());
-    let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+    let runtime = join(&sim, 0);
     let before = runtime.free_ids();
     let ports: Vec<_> = (0..5000).map(|_| runtime.open_port().unwrap()).collect();
     let names: HashSet<_> = ports.iter().map(OpenPort::name).collect();
@@ -492,7 +448,7 @@ fn malformed_calls_are_dropped() {
     for seed in 0..20 {
         let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
         let program = |rank: u32| {
-            let mut net = sim.net(rank);
+            let mut net = plain(&sim, rank);
             async move {
                 if rank == 2 {
                     // In the context id that follows those of ports: a message that is no letter, a

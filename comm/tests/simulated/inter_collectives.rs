@@ -4,9 +4,9 @@ use common::inter::Groups;
 use common::inter_coll::{Case, View, all_at_once, cases, deaths, run_on, shrinks};
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::{Error, InterRoot, Uniformity};
-use tagmatch_comm_sim::{Kill, SimNet};
+use tagmatch_comm_sim::Kill;
 
-use crate::common;
+use crate::common::{self, TestNet};
 
 fn run(sizes: [u32; 2], scale: usize) {
     let seed = u64::from(sizes[0] * 10 + sizes[1]);
@@ -16,11 +16,12 @@ fn run(sizes: [u32; 2], scale: usize) {
         let view = View::new(&inter, member.is_first, scale);
         // First one operation after the other. Then all at the same time on both
         // intercommunicators, awaited in another order than they were begun.
-        let cases: Vec<Case<SimNet>> = cases(view);
+        let cases: Vec<Case<TestNet>> = cases(view);
         for case in &cases {
             assert_eq!((case.call)(&inter).await.unwrap(), case.expected, "{}", case.name);
         }
-        let begin = |case: &Case<SimNet>| [(case.call)(&inter).start(), (case.call)(&copy).start()];
+        let begin =
+            |case: &Case<TestNet>| [(case.call)(&inter).start(), (case.call)(&copy).start()];
         let begun: Vec<_> = cases.iter().map(begin).collect();
         inter.barrier().await.unwrap();
         for (case, both) in cases.iter().zip(begun).rev() {

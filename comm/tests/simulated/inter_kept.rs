@@ -4,18 +4,17 @@ use std::sync::{Arc, Mutex};
 
 use common::inter_coll::run_on;
 use tagmatch_comm::{Error, ErrorClass, ErrorHandler, InterComm, InterRoot, Keyval};
-use tagmatch_comm_sim::SimNet;
 
-use crate::common;
+use crate::common::{self, TestNet};
 
 #[test]
 fn handlers_are_called_once_per_error_and_are_inherited() {
     run_on([2, 2], 1, &[], |member, inter| async move {
-        let heard: Arc<Mutex<Vec<(u32, u32, ErrorClass)>>> = Arc::default();
-        let said = || -> Vec<_> { heard.lock().unwrap().drain(..).collect() };
-        let hears = Arc::clone(&heard);
+        let errors: Arc<Mutex<Vec<(u32, u32, ErrorClass)>>> = Arc::default();
+        let news = || -> Vec<_> { errors.lock().unwrap().drain(..).collect() };
+        let hears = Arc::clone(&errors);
         assert!(matches!(inter.error_handler(), ErrorHandler::Returns));
-        inter.set_error_handler(ErrorHandler::calls(move |inter: &InterComm<SimNet>, error| {
+        inter.set_error_handler(ErrorHandler::calls(move |inter: &InterComm<TestNet>, error| {
             let ids = (inter.id().bits(), inter.remote_id().bits());
             assert_eq!(inter.local().unwrap().size(), 2);
             hears.lock().unwrap().push((ids.0, ids.1, error.class()));
@@ -26,22 +25,23 @@ fn handlers_are_called_once_per_error_and_are_inherited() {
         for inter in [&inter, &copy, &small] {
             let due = [(inter.id().bits(), inter.remote_id().bits(), ErrorClass::Argument)];
             assert!(inter.broadcast(InterRoot::Remote(9), vec![]).await.is_err());
-            assert_eq!(said(), due);
+            assert_eq!(news(), due);
             assert!(inter.send(9, 1, vec![]).await.is_err());
-            assert_eq!(said(), due);
+            assert_eq!(news(), due);
             assert!(inter.probe(9, 1).is_err());
-            assert_eq!(said(), due);
+            assert_eq!(news(), due);
         }
         // The local communicator has an error handler of its own, and none at the beginning.
         let local = inter.local().unwrap();
         assert!(local.broadcast(9, vec![]).await.is_err());
-        assert_eq!(said(), []);
+        assert_eq!(news(), []);
         copy.set_error_handler(ErrorHandler::Returns);
         assert!(copy.send(9, 1, vec![]).await.is_err());
-        assert_eq!(said(), []);
+        assert_eq!(news(), []);
         inter.barrier().await.unwrap();
         // A handler may use the intercommunicator that has the error.
-        small.set_error_handler(ErrorHandler::calls(|inter: &InterComm<SimNet>, _| inter.revoke()));
+        small
+            .set_error_handler(ErrorHandler::calls(|inter: &InterComm<TestNet>, _| inter.revoke()));
         if member.is_first && small.rank() == 0 {
             assert!(small.send(9, 1, vec![]).await.is_err());
         }

@@ -5,11 +5,13 @@ use std::rc::Rc;
 use tagmatch_comm::coll::{from_bytes, to_bytes};
 use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::{Config, Error, ErrorClass, Group, InterComm, Source, TagChoice, Uniformity};
-use tagmatch_comm_sim::{Kill, SimNet};
+use tagmatch_comm_sim::Kill;
 
+use crate::common::TestNet;
 use crate::common::inter::{Groups, Member, kill_everywhere, living};
+use crate::common::resting::Draws;
 
-type Inter = InterComm<SimNet>;
+type Inter = InterComm<TestNet>;
 
 /// A colour and a key of each member of each group.
 type Choices = [Vec<(Option<u32>, i32)>; 2];
@@ -32,18 +34,6 @@ fn side(member: &Member) -> usize {
     usize::from(!member.is_first)
 }
 
-/// Numbers that a seed determines.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u32) -> u32 {
-        // The multiplier and the increment of Knuth's MMIX.
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from((self.0 >> 33) % u64::from(limit)).unwrap()
-    }
-}
-
 /// Checks that a part has the members that it should have, by their ranks in the local and the
 /// remote group of the whole, and that they reach each other and nobody else.
 async fn check(whole: &Inter, part: Option<&Inter>, due: [Vec<u32>; 2]) {
@@ -57,13 +47,13 @@ async fn check(whole: &Inter, part: Option<&Inter>, due: [Vec<u32>; 2]) {
     // All parts receive in the same contexts: no message may arrive in another part.
     let sends: Vec<_> =
         (0..part.remote_size()).map(|to| part.send(to, 7, to_bytes(&[whole.rank()]))).collect();
-    let mut heard = vec![None; due[1].len()];
+    let mut ranks_by_source = vec![None; due[1].len()];
     for _ in 0..part.remote_size() {
         let received = part.recv(Source::Any, TagChoice::Any, vec![0; 4]).await.unwrap();
         let source = received.status.source.unwrap() as usize;
-        heard[source] = from_bytes::<u32>(received.data()).first().copied();
+        ranks_by_source[source] = from_bytes::<u32>(received.data()).first().copied();
     }
-    assert_eq!(heard, due[1].iter().copied().map(Some).collect::<Vec<_>>());
+    assert_eq!(ranks_by_source, due[1].iter().copied().map(Some).collect::<Vec<_>>());
     for send in sends {
         send.await.unwrap();
     }
@@ -82,7 +72,7 @@ async fn settle(inter: &Inter, member: &Member, before: u32) {
     assert_eq!(member.runtime.free_ids(), before);
 }
 
-fn random_choices(sizes: [u32; 2], random: &mut Random) -> Choices {
+fn random_choices(sizes: [u32; 2], random: &mut Draws) -> Choices {
     let colors = 1 + random.below(4);
     sizes.map(|size| {
         let mut choice = || {
@@ -98,7 +88,7 @@ fn each_colour_gets_the_members_that_chose_it_on_both_sides() {
     let mut parts = 0;
     let mut none = 0;
     for seed in 0..80 {
-        let mut random = Random(seed);
+        let mut random = Draws(seed);
         let sizes = [1 + random.below(5), 1 + random.below(5)];
         let choices = Rc::new(random_choices(sizes, &mut random));
         let program = |member: Rc<Member>| {
@@ -152,7 +142,7 @@ fn each_colour_gets_the_members_that_chose_it_on_both_sides() {
 #[test]
 fn a_created_one_has_the_groups_that_both_sides_pass() {
     for seed in 0..60 {
-        let mut random = Random(seed);
+        let mut random = Draws(seed);
         let sizes = [1 + random.below(4), 1 + random.below(4)];
         // Some ranks in any order; sometimes none.
         let mut subset = |size: u32| {

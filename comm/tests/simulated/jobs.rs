@@ -14,9 +14,10 @@ use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
 use tagmatch_comm::net::{Directory, FOREIGN_MAX, Net, NetError, ProcessId, ProcessName};
 use tagmatch_comm::{Comm, Uniformity};
 use tagmatch_comm::{Config, Error, ErrorClass, InterComm, PortName, Runtime, Source};
-use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
-use crate::common;
+use crate::common::{self, TestNet, join, plain};
+use crate::heartbeats::Clock;
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [1, 3], [2, 2], [3, 1], [4, 3]];
 
@@ -68,7 +69,7 @@ fn two_jobs_meet_and_merge_with_any_uniformity() {
 }
 
 /// A communicator of two jobs works like any other.
-async fn as_one(all: &Comm<SimNet>) {
+async fn as_one(all: &Comm<TestNet>) {
     let rank = all.rank();
     let size = all.size();
     let numbers = all.allgather(to_bytes(&[rank])).await.unwrap();
@@ -158,7 +159,7 @@ fn a_job_meets_several_others() {
         let sim = Sim::of_jobs(SimConfig { seed, ..SimConfig::default() }, &[2, 1, 2, 1]);
         let board = Cell::new(None);
         let program = |number: u32| {
-            let runtime = Runtime::new(sim.net(number), Config::default()).unwrap();
+            let runtime = join(&sim, number);
             let board = &board;
             async move {
                 let world = runtime.world();
@@ -202,7 +203,7 @@ fn groups_too_large_for_a_tag_do_not_meet() {
         let board = Cell::new(None);
         let program = |number: u32| {
             let tags = TagLayout::new(16, 2, 24).unwrap();
-            let runtime = Runtime::new(sim.net(number), Config::default().tags(tags));
+            let runtime = Runtime::new(plain(&sim, number), Config::default().tags(tags));
             let runtime = runtime.unwrap();
             let board = &board;
             async move {
@@ -242,7 +243,7 @@ fn groups_too_large_for_a_tag_do_not_meet() {
 fn a_process_without_a_common_communicator_revokes_nothing() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
     let program = |number: u32| {
-        let mut net = sim.net(number);
+        let mut net = plain(&sim, number);
         let victim = sim.net(0).name(ProcessId(0)).unwrap();
         let name = net.name(net.own()).unwrap();
         async move {
@@ -284,8 +285,8 @@ fn a_process_without_a_common_communicator_revokes_nothing() {
 fn a_beat_of_another_job_gives_up_no_process() {
     let sim = Sim::of_jobs(SimConfig::default(), &[2, 1]);
     let program = |number: u32| {
-        let mut net = sim.net(number);
-        let clock = sim.clock();
+        let mut net = plain(&sim, number);
+        let clock: Clock = Box::new(sim.clock());
         let victims = [0, 1].map(|rank| sim.net(0).name(ProcessId(rank)).unwrap());
         async move {
             if number == 2 {

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use common::try_run;
 use tagmatch_comm::coll::{Attached, Call, Coll, CollLayer, Op, TableBuilder, to_bytes};
 use tagmatch_comm::{CommInfo, Config, Error, Runtime};
-use tagmatch_comm_sim::{Ran, Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Ran, Sim, SimConfig};
 
-use crate::common;
+use crate::common::{self, TestNet, plain};
 
 /// A layer that counts the calls that go through it.
 #[derive(Default)]
 struct Counts([Arc<AtomicU32>; Coll::ALL.len()]);
 
-impl CollLayer<SimNet> for Counts {
+impl CollLayer<TestNet> for Counts {
     fn name(&self) -> &str {
         "counts"
     }
@@ -27,7 +27,7 @@ impl CollLayer<SimNet> for Counts {
         Some(0)
     }
 
-    fn patch(&self, _: u64, table: &mut TableBuilder<SimNet>) -> Result<(), Error> {
+    fn patch(&self, _: u64, table: &mut TableBuilder<TestNet>) -> Result<(), Error> {
         for coll in Coll::ALL {
             let count = Arc::clone(&self.0[coll as usize]);
             let beneath = Arc::clone(table.beneath());
@@ -46,7 +46,7 @@ struct Offload {
     level: u32,
 }
 
-impl CollLayer<SimNet> for Offload {
+impl CollLayer<TestNet> for Offload {
     fn name(&self) -> &str {
         "offload"
     }
@@ -59,7 +59,7 @@ impl CollLayer<SimNet> for Offload {
         (comm.group.size() >= 4).then_some(0)
     }
 
-    fn patch(&self, _: u64, table: &mut TableBuilder<SimNet>) -> Result<(), Error> {
+    fn patch(&self, _: u64, table: &mut TableBuilder<TestNet>) -> Result<(), Error> {
         let beneath = Arc::clone(table.beneath());
         table.start(Coll::Barrier, move |comm, call| {
             let one =
@@ -86,7 +86,7 @@ impl Drop for Page {
     }
 }
 
-impl CollLayer<SimNet> for Diary {
+impl CollLayer<TestNet> for Diary {
     fn name(&self) -> &str {
         "diary"
     }
@@ -99,7 +99,7 @@ impl CollLayer<SimNet> for Diary {
         (comm.id.bits() > 16).then_some(u64::from(comm.id.bits()))
     }
 
-    fn patch(&self, variant: u64, _: &mut TableBuilder<SimNet>) -> Result<(), Error> {
+    fn patch(&self, variant: u64, _: &mut TableBuilder<TestNet>) -> Result<(), Error> {
         match self.fails {
             Some(id) if u64::from(id) == variant => {
                 Err(Error::Layer { layer: self.name().into(), what: "as planned".into() })
@@ -189,9 +189,9 @@ fn tables_over_other_tables_are_not_shared() {
 /// The records of all layers.
 type Lines = Arc<Mutex<Vec<String>>>;
 
-fn diaries(fails: Option<u32>) -> (Vec<Arc<dyn CollLayer<SimNet>>>, Lines) {
+fn diaries(fails: Option<u32>) -> (Vec<Arc<dyn CollLayer<TestNet>>>, Lines) {
     let lines = Arc::new(Mutex::new(Vec::new()));
-    let diary = |level, fails| -> Arc<dyn CollLayer<SimNet>> {
+    let diary = |level, fails| -> Arc<dyn CollLayer<TestNet>> {
         Arc::new(Diary { level, fails, lines: Arc::clone(&lines) })
     };
     (vec![diary(3, None), diary(1, None), diary(2, fails)], lines)
@@ -201,7 +201,7 @@ fn diaries(fails: Option<u32>) -> (Vec<Arc<dyn CollLayer<SimNet>>>, Lines) {
 fn dup_self(fails: Option<u32>) -> (Vec<String>, Vec<Result<(), Error>>, usize) {
     let (layers, lines) = diaries(fails);
     let sim = Sim::new(SimConfig { processes: 1, ..SimConfig::default() });
-    let runtime = Runtime::new(sim.net(0), Config::default().layers(layers)).unwrap();
+    let runtime = Runtime::new(plain(&sim, 0), Config::default().layers(layers)).unwrap();
     let before = runtime.free_ids();
     let oneself = runtime.oneself();
     let made: Vec<_> = (0..2).map(|_| oneself.dup().wait()).collect();
@@ -237,11 +237,11 @@ fn an_error_of_a_layer_undoes_the_layers_beneath_and_frees_the_id() {
 #[test]
 fn two_layers_of_one_level_are_refused() {
     let sim = Sim::new(SimConfig::default());
-    let layers: Vec<Arc<dyn CollLayer<SimNet>>> = vec![
+    let layers: Vec<Arc<dyn CollLayer<TestNet>>> = vec![
         Arc::new(Offload { level: 20 }),
         Arc::new(Counts::default()),
         Arc::new(Offload { level: 20 }),
     ];
-    let refused = Runtime::new(sim.net(0), Config::default().layers(layers));
+    let refused = Runtime::new(plain(&sim, 0), Config::default().layers(layers));
     assert!(matches!(refused, Err(Error::SameLevel { level: 20 })));
 }

@@ -41,23 +41,23 @@ async fn check(runtime: Sims, algorithms: Algorithms) {
         let all = world.allreduce(own(), &plus).await.unwrap();
         assert_eq!(from_bytes::<u32>(&all), total, "allreduce, {size} ranks, {count} values");
         for root in BTreeSet::from([0, 1 % size, size - 1]) {
-            let came = world.broadcast(root, own()).await.unwrap();
-            assert_eq!(from_bytes::<u32>(&came), values(root, count), "broadcast, {size} ranks");
+            let result = world.broadcast(root, own()).await.unwrap();
+            assert_eq!(from_bytes::<u32>(&result), values(root, count), "broadcast, {size} ranks");
             let reduced = world.reduce(root, own(), &plus).await.unwrap();
             let due = if rank == root { total.clone() } else { Vec::new() };
             assert_eq!(from_bytes::<u32>(&reduced), due, "reduce to {root} of {size}, {count}");
         }
     }
     for count in counts(&[algorithms.allgather_long.div_ceil(size as usize)]) {
-        let came = world.allgather(to_bytes(&values(rank, count))).await.unwrap();
+        let result = world.allgather(to_bytes(&values(rank, count))).await.unwrap();
         let due: Vec<u32> = (0..size).flat_map(|rank| values(rank, count)).collect();
-        assert_eq!(from_bytes::<u32>(&came), due, "allgather, {size} ranks, {count} values");
+        assert_eq!(from_bytes::<u32>(&result), due, "allgather, {size} ranks, {count} values");
     }
     for count in counts(&[algorithms.alltoall_short, algorithms.alltoall_long]) {
         let given: Vec<u32> = (0..size).flat_map(|to| values(100 * rank + to, count)).collect();
         let due: Vec<u32> = (0..size).flat_map(|from| values(100 * from + rank, count)).collect();
-        let came = world.alltoall(to_bytes(&given)).await.unwrap();
-        assert_eq!(from_bytes::<u32>(&came), due, "alltoall, {size} ranks, {count} values");
+        let result = world.alltoall(to_bytes(&given)).await.unwrap();
+        assert_eq!(from_bytes::<u32>(&result), due, "alltoall, {size} ranks, {count} values");
     }
     for count in counts(&[algorithms.reduce_scatter_long]) {
         // Blocks of different lengths. The first one is empty if there are several.

@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use tagmatch_comm::Config;
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, Stuck};
 
-use crate::common::{Deaths, Sims, linger};
+use crate::common::{Deaths, Sims, join, linger};
 
 /// Runs a program on machines of `per_node` processes each; the last machine may have fewer. The
 /// result has the number of messages, too. Each process makes progress until all others have ended.
@@ -23,7 +22,7 @@ pub(crate) fn run<F: Future>(
     let sim = Sim::new(SimConfig { shares_memory: true, per_node, ..config });
     let busy = Rc::new(Cell::new(processes));
     let start = |rank| {
-        let runtime = Sims::new(sim.net(rank), Config::<SimNet>::default()).unwrap();
+        let runtime = join(&sim, rank);
         linger(runtime.clone(), &busy, program(runtime))
     };
     let ran = sim.run((0..processes).map(start), kills)?;

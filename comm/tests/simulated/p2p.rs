@@ -4,11 +4,9 @@ use common::{run, turn};
 use tagmatch::Buffer;
 use tagmatch_comm::{Comm, Destination, Error, ErrorClass, Message, Source, Status, TagChoice};
 
-use crate::common;
+use crate::common::{self, TestNet, join};
 
-type Sim = tagmatch_comm_sim::SimNet;
-
-async fn mprobe(comm: &Comm<Sim>, from: Source, tag: TagChoice) -> Message<Sim> {
+async fn mprobe(comm: &Comm<TestNet>, from: Source, tag: TagChoice) -> Message<TestNet> {
     loop {
         if let Some(message) = comm.mprobe(from, tag).unwrap() {
             return message;
@@ -250,10 +248,9 @@ fn invalid_arguments_are_errors_that_return_the_buffer() {
 fn a_message_with_a_forged_rank_is_an_error() {
     use tagmatch::{Buffer, TagLayout};
     use tagmatch_comm::net::{Mode, Net, ProcessId};
-    use tagmatch_comm::{Config, Runtime};
     use tagmatch_comm_sim::{Sim, SimConfig};
     let sim = Sim::new(SimConfig { processes: 2, ..SimConfig::default() });
-    let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+    let runtime = join(&sim, 0);
     let world = runtime.world();
     let mut hostile = sim.net(1);
     for rank in [0, 2, 0xff_ffff] {
@@ -289,11 +286,10 @@ fn a_message_with_a_forged_rank_is_an_error() {
 fn a_message_with_a_forged_rank_is_no_other_receives() {
     use tagmatch::{Buffer, TagLayout};
     use tagmatch_comm::net::{Mode, Net, ProcessId};
-    use tagmatch_comm::{Config, Runtime};
     use tagmatch_comm_sim::{Sim, SimConfig};
     for seed in 0..40 {
         let sim = Sim::new(SimConfig { processes: 3, seed, ..SimConfig::default() });
-        let runtime = Runtime::new(sim.net(0), Config::default()).unwrap();
+        let runtime = join(&sim, 0);
         let world = runtime.world();
         let tag = TagLayout::MPI.pack(0, 1, 7).unwrap();
         let [mut honest, mut hostile] = [1, 2].map(|process| sim.net(process));

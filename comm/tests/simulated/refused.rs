@@ -2,139 +2,27 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use tagmatch::{Buffer, Tag};
 use tagmatch_comm::coll::Op;
 use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
-use tagmatch_comm::net::{Arrived, Directory, Envelope, Mode, Net, NetError, NetFailed};
-use tagmatch_comm::net::{Pattern, ProcessId};
-use tagmatch_comm::{Comm, Config, Error, ErrorClass, Runtime, forward_net};
+use tagmatch_comm::net::{Net, NetError};
+use tagmatch_comm::{Comm, Config, Error, ErrorClass, Runtime};
 use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
 
-use crate::common::linger;
+use crate::common::transport::{Altered, Changes, Refused, WHY};
+use crate::common::{TestNet, linger};
 use crate::counted_out::{AGREEMENTS_MAX, work};
+use crate::heartbeats::Clock;
 
-/// The text of the transport's error.
-const WHY: &str = "no room on the card";
-
-/// The messages that a transport refuses.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Refused {
-    /// The control messages of the service for failures.
-    Control,
-    /// All others.
-    Data,
-    All,
-    /// Long ones of the program.
-    Long,
-    /// The control messages of the service for failures, when they are received.
-    Received,
-}
-
-/// A transport that refuses messages.
-struct Refusing {
-    net: SimNet,
-    refused: Refused,
-    /// Number of messages before the first one that is refused.
-    left: Cell<u32>,
-}
-
-impl Refusing {
-    fn new(net: SimNet, refused: Refused, left: u32) -> Self {
-        Refusing { net, refused, left: Cell::new(left) }
-    }
-
-    fn check_send(&self, tag: Tag, is_long: bool) -> Result<(), NetError> {
-        self.check(match self.refused {
-            Refused::Control => is_control(tag),
-            Refused::Data => !is_control(tag),
-            Refused::All => true,
-            Refused::Long => is_long && !is_control(tag),
-            Refused::Received => false,
-        })
-    }
-
-    /// `is_concerned`: the message is of the refused kind.
-    fn check(&self, is_concerned: bool) -> Result<(), NetError> {
-        if is_concerned && self.left.replace(self.left.get().saturating_sub(1)) == 0 {
-            return Err(NetError::Other(WHY.to_owned()));
-        }
-        Ok(())
-    }
-}
-
-/// Whether a message is of the service for failures. In this network all bits of its tag are set.
-fn is_control(tag: Tag) -> bool {
-    tag.0 == u64::MAX
-}
-
-impl Directory for Refusing {
-    forward_net!(net: processes, own, name, admit);
-}
-
-impl Net for Refusing {
-    /// A send, or the error with which it ends.
-    type Send = Result<<SimNet as Net>::Send, Option<NetFailed>>;
-    /// A receive, and whether it fails when it ends.
-    type Receive = (<SimNet as Net>::Receive, bool);
-    /// A message, and whether it is of the service for failures.
-    type Message = (<SimNet as Net>::Message, bool);
-
-    forward_net!(net: probe, is_down, watch, give_up, take_down);
-    forward_net!(net: free_tag_bits, has_left, failure, progress, wait_policy);
-
-    fn receive(&mut self, pattern: Pattern, room: Buffer) -> Self::Receive {
-        (self.net.receive(pattern, room), false)
-    }
-
-    fn test_receive(&mut self, receive: &mut Self::Receive) -> Option<Result<Arrived, NetFailed>> {
-        let (receive, fails) = receive;
-        let ended = self.net.test_receive(receive)?;
-        let refused = |arrived: Arrived| NetFailed {
-            error: NetError::Other(WHY.to_owned()),
-            buffer: arrived.buffer,
-        };
-        Some(if *fails { ended.map_or_else(Err, |arrived| Err(refused(arrived))) } else { ended })
-    }
-
-    fn cancel(&mut self, receive: &mut Self::Receive) {
-        self.net.cancel(&mut receive.0);
-    }
-
-    fn matched_probe(&mut self, pattern: Pattern) -> Option<(Self::Message, Envelope)> {
-        let (message, envelope) = self.net.matched_probe(pattern)?;
-        Some(((message, is_control(envelope.tag)), envelope))
-    }
-
-    fn receive_message(&mut self, message: Self::Message, room: Buffer) -> Self::Receive {
-        let (message, is_control) = message;
-        let fails = self.check(self.refused == Refused::Received && is_control).is_err();
-        (self.net.receive_message(message, room), fails)
-    }
-
-    fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
-        match self.check_send(tag, true) {
-            Ok(()) => Ok(self.net.send(to, tag, data, mode)),
-            Err(error) => Err(Some(NetFailed { error, buffer: data })),
-        }
-    }
-
-    fn test_send(&mut self, send: &mut Self::Send) -> Option<Result<Buffer, NetFailed>> {
-        match send {
-            Ok(send) => self.net.test_send(send),
-            Err(refused) => refused.take().map(Err),
-        }
-    }
-
-    fn inject(&mut self, to: ProcessId, tag: Tag, data: &[u8]) -> Result<(), NetError> {
-        self.check_send(tag, false)?;
-        self.net.inject(to, tag, data)
-    }
+/// A transport that refuses messages of a kind, after some of them.
+fn refusing(net: SimNet, refused: Refused, left: u32) -> TestNet {
+    Altered::new(net, Changes { refuses: Some((refused, left)), ..Changes::NONE })
 }
 
 /// Works, and goes on without the members that have failed: how many are left then. `None`: this
 /// process has counted itself out.
-async fn work_and_shrink(world: Comm<Refusing>) -> Option<u32> {
+async fn work_and_shrink(world: Comm<TestNet>) -> Option<u32> {
     let is_out = |error: &Error| match error {
         Error::CountedOut { why } => {
             assert!(why.contains(WHY), "{why}");
@@ -175,7 +63,7 @@ fn operations_end_with_the_error_of_a_transport_that_refuses_messages() {
             let busy = Rc::new(Cell::new(processes));
             let start = |rank| {
                 let left = if rank == 1 { left } else { u32::MAX };
-                let net = Refusing::new(sim.net(rank), refused, left);
+                let net = refusing(sim.net(rank), refused, left);
                 let runtime = Runtime::new(net, Config::default()).unwrap();
                 linger(runtime.clone(), &busy, work_and_shrink(runtime.world()))
             };
@@ -206,10 +94,10 @@ async fn end_of_oneself<N: Net>(runtime: &Runtime<N>) -> Option<String> {
 fn must_end<F: Future<Output = Option<String>>>(
     processes: u32,
     refused: Refused,
-    program: impl Fn(Refusing) -> F,
+    program: impl Fn(TestNet) -> F,
 ) {
     let sim = Sim::new(SimConfig { processes, ..SimConfig::default() });
-    let ran = sim.run([program(Refusing::new(sim.net(0), refused, 0))], &[]);
+    let ran = sim.run([program(refusing(sim.net(0), refused, 0))], &[]);
     let error = ran.unwrap_or_else(|stuck| panic!("{stuck}")).ends.remove(0).flatten();
     assert!(error.as_ref().is_some_and(|error| error.contains(WHY)), "{error:?}");
 }
@@ -238,7 +126,8 @@ fn a_buffered_send_that_is_refused_ends_the_operations_of_its_process() {
 #[test]
 fn a_heartbeat_that_is_refused_ends_the_operations_of_its_process() {
     must_end(2, Refused::Data, |net| async move {
-        let net = Heartbeats::new(net, HeartbeatConfig::default()).unwrap();
+        let clock: Clock = Box::new(|| Duration::from_secs(1000));
+        let net = Heartbeats::with_clock(net, HeartbeatConfig::default(), clock).unwrap();
         end_of_oneself(&Runtime::new(net, Config::default()).unwrap()).await
     });
 }
@@ -251,7 +140,7 @@ fn a_long_message_that_is_refused_fails_its_operation_at_all_members_that_need_i
     let sim = Sim::new(SimConfig { processes, ..SimConfig::default() });
     let program = |rank: u32| {
         let left = if rank == 1 { 0 } else { u32::MAX };
-        let net = Refusing::new(sim.net(rank), Refused::Long, left);
+        let net = refusing(sim.net(rank), Refused::Long, left);
         let world = Runtime::new(net, Config::default()).unwrap().world();
         async move {
             let ended = world.allreduce(vec![1; 9000], &Op::bor()).await.map(drop);
@@ -264,8 +153,8 @@ fn a_long_message_that_is_refused_fails_its_operation_at_all_members_that_need_i
     let ran = sim.run((0..processes).map(program), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
     let ends: Vec<_> = ran.ends.into_iter().map(Option::unwrap).collect();
     let refused = Error::Net(NetError::Other(WHY.to_owned()));
-    let told = Error::ProcessFailed { rank: None };
-    assert_eq!(ends, [told.clone(), refused, told]);
+    let failed = Error::ProcessFailed { rank: None };
+    assert_eq!(ends, [failed.clone(), refused, failed]);
 }
 
 /// A message of the service that a process could not receive ends what waits for it: one process
@@ -280,7 +169,7 @@ fn no_process_waits_for_a_control_message_that_could_not_be_received() {
         let busy = Rc::new(Cell::new(processes));
         let start = |rank| {
             let left = if rank == 1 { left } else { u32::MAX };
-            let net = Refusing::new(sim.net(rank), Refused::Received, left);
+            let net = refusing(sim.net(rank), Refused::Received, left);
             let runtime = Runtime::new(net, Config::default()).unwrap();
             let world = runtime.world();
             linger(runtime, &busy, async move {

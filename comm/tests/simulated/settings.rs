@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use tagmatch_comm::coll::{Op, to_bytes};
 use tagmatch_comm::{Config, Error, PortName, Runtime, Uniformity};
-use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, SimNet, Stuck};
+use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig, Stuck};
 
 use crate::common::settings::others;
-use crate::common::{Sims, linger, turn};
+use crate::common::{Sims, TestNet, linger, plain, turn};
 
 /// Calls of all processes together, the first one of a program. Each must end.
 async fn call(runtime: Sims, which: u64) -> Result<(), Error> {
@@ -37,7 +37,7 @@ fn run(
     (size, odd): (u32, u32),
     seed: u64,
     kills: &[Kill],
-    other: impl Fn() -> Config<SimNet>,
+    other: impl Fn() -> Config<TestNet>,
     which: u64,
 ) -> Result<Ran<Result<(), Error>>, Stuck> {
     let sim = Sim::new(SimConfig {
@@ -49,7 +49,7 @@ fn run(
     });
     let runtime = |rank: u32| {
         let config = if rank == odd { other() } else { Config::default() };
-        Runtime::new(sim.net(rank), config).unwrap()
+        Runtime::new(plain(&sim, rank), config).unwrap()
     };
     if kills.is_empty() {
         // A process that leaves because of the error leaves nobody waiting.
@@ -65,7 +65,7 @@ fn run(
 
 #[test]
 fn each_setting_that_differs_is_named_at_all_ranks_with_both_values() {
-    for (at, (name, _, [default, other])) in others::<SimNet>().into_iter().enumerate() {
+    for (at, (name, _, [default, other])) in others::<TestNet>().into_iter().enumerate() {
         for seed in 0..24 {
             let size = 2 + u32::try_from(seed % 5).unwrap();
             let odd = u32::try_from(seed / 5).unwrap() % size;
@@ -108,7 +108,7 @@ fn calls_after_the_error_end_with_it() {
     let sim = Sim::new(SimConfig { processes: 3, ..SimConfig::default() });
     let program = |rank: u32| {
         let config = if rank == 1 { others().swap_remove(3).1 } else { Config::default() };
-        let runtime = Runtime::new(sim.net(rank), config).unwrap();
+        let runtime = Runtime::new(plain(&sim, rank), config).unwrap();
         async move {
             let world = runtime.world();
             for _ in 0..6 {
@@ -133,7 +133,7 @@ fn calls_after_the_error_end_with_it() {
 #[test]
 fn jobs_with_different_settings_that_meet_at_a_port_get_the_error_on_both_sides() {
     const SIZES: [u32; 2] = [2, 3];
-    for (at, (name, _, [default, other])) in others::<SimNet>().into_iter().enumerate() {
+    for (at, (name, _, [default, other])) in others::<TestNet>().into_iter().enumerate() {
         // A job whose ids have no bit L has no intercommunicators, and so doesn't call.
         for seed in if name == "bits of ids" { 0..0 } else { 0..6 } {
             let sim = Sim::of_jobs(SimConfig { seed, ..SimConfig::default() }, &SIZES);
@@ -147,7 +147,7 @@ fn jobs_with_different_settings_that_meet_at_a_port_get_the_error_on_both_sides(
             let program = |number: u32| {
                 let is_first = number < SIZES[0];
                 let config = if is_first { Config::default() } else { others().swap_remove(at).1 };
-                let runtime = Runtime::new(sim.net(number), config).unwrap();
+                let runtime = Runtime::new(plain(&sim, number), config).unwrap();
                 let kept = runtime.clone();
                 let board = Rc::clone(&board);
                 let may_accept = Rc::clone(&may_accept);

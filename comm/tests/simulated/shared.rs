@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
-use tagmatch_comm::{Comm, Config, Error, ErrorClass};
-use tagmatch_comm_sim::{Kill, Sim, SimConfig, SimNet};
+use tagmatch_comm::{Comm, Error, ErrorClass};
+use tagmatch_comm_sim::{Kill, Sim, SimConfig};
 
-use crate::common::Sims;
+use crate::common::{Sims, TestNet, join};
 use crate::machines::{run, survive};
 
 /// The lengths around those at which operations are cut otherwise.
@@ -14,7 +14,7 @@ const LENGTHS: [usize; 12] = [0, 1, 2, 14, 15, 256, 511, 4095, 4096, 4097, 8192,
 
 /// The composition of two functions `x -> a * x + b`, each as the words a and b: associative, and
 /// not commutative.
-pub(crate) fn composed(left: u64, right: u64) -> u64 {
+fn composed(left: u64, right: u64) -> u64 {
     let words = |value: u64| {
         let bytes = value.to_ne_bytes();
         let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
@@ -25,13 +25,45 @@ pub(crate) fn composed(left: u64, right: u64) -> u64 {
     u64::from_ne_bytes(made.concat().try_into().unwrap())
 }
 
-pub(crate) fn composition() -> Op {
+fn composition() -> Op {
     Op::new(8, false, |left, right| {
         for (left, right) in left.as_chunks::<8>().0.iter().zip(right.as_chunks_mut::<8>().0) {
             *right = composed(u64::from_ne_bytes(*left), u64::from_ne_bytes(*right)).to_ne_bytes();
         }
     })
     .unwrap()
+}
+
+/// Checks the operations that the layer carries out, on so many values of each member.
+pub(crate) async fn check_once(comm: &Comm<TestNet>, root: u32, values: usize) {
+    let own = comm.rank();
+    let of = |rank: u32| -> Vec<u64> {
+        (0..values as u64).map(|at| (1 << 32) + (at * 31 + u64::from(rank) * 7) % 1000).collect()
+    };
+    let given = || to_bytes(&of(own));
+    let all: Vec<Vec<u64>> = (0..comm.size()).map(of).collect();
+    let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
+        (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
+    };
+    let at_root = |data: Vec<u64>| if own == root { data } else { Vec::new() };
+    comm.barrier().await.unwrap();
+    let copy = comm.broadcast(root, given()).start();
+    let sum = comm.allreduce(given(), &Op::sum::<u64>()).start();
+    let least = comm.reduce(root, given(), &Op::min::<u64>()).start();
+    let chain = comm.allreduce(given(), &composition()).start();
+    let chain_at_root = comm.reduce(root, given(), &composition()).start();
+    let gathered = comm.allgather(given()).start();
+    let chained = each(&|one| one.reduce(composed).unwrap());
+    for (result, due) in [
+        (copy, of(root)),
+        (chain, chained.clone()),
+        (sum, each(&|one| one.sum())),
+        (least, at_root(each(&|one| one.min().unwrap()))),
+        (chain_at_root, at_root(chained)),
+        (gathered, all.concat()),
+    ] {
+        assert_eq!(from_bytes::<u64>(&result.await.unwrap()), due);
+    }
 }
 
 /// Checks all operations on values of these lengths.
@@ -41,38 +73,14 @@ async fn check(runtime: Sims, lengths: &[usize]) {
     let own = world.rank();
     let size = world.size();
     for (turn, values) in (1..).zip(lengths.iter().copied()) {
-        let root = turn * (size - 1) % size;
-        let of = |rank: u32| -> Vec<u64> {
-            (0..values as u64)
-                .map(|at| (1 << 32) + (at * 31 + u64::from(rank) * 7) % 1000)
-                .collect()
-        };
-        world.barrier().await.unwrap();
-        // The root's request and the others' blocking calls are the same operation.
-        let told = world.broadcast(root, to_bytes(&of(own))).start();
-        let sum = world.allreduce(to_bytes(&of(own)), &Op::sum::<u64>()).start();
-        let least = world.reduce(root, to_bytes(&of(own)), &Op::min::<u64>()).start();
-        let chain = world.allreduce(to_bytes(&of(own)), &composition()).start();
-        assert_eq!(from_bytes::<u64>(&told.await.unwrap()), of(root));
-        let all: Vec<Vec<u64>> = (0..size).map(of).collect();
-        let each = |f: &dyn Fn(&mut dyn Iterator<Item = u64>) -> u64| -> Vec<u64> {
-            (0..values).map(|at| f(&mut all.iter().map(|one| one[at]))).collect()
-        };
-        let chained = each(&|one| one.reduce(composed).unwrap());
-        assert_eq!(from_bytes::<u64>(&chain.await.unwrap()), chained);
-        assert_eq!(from_bytes::<u64>(&sum.await.unwrap()), each(&|one| one.sum()));
-        let least = from_bytes::<u64>(&least.await.unwrap());
-        let lowest = each(&|one| one.min().unwrap());
-        assert_eq!(least, if own == root { lowest } else { Vec::new() });
-        let gathered = world.allgather(to_bytes(&of(own))).await.unwrap();
-        assert_eq!(from_bytes::<u64>(&gathered), all.concat());
+        check_once(&world, turn * (size - 1) % size, values).await;
         let part = |from: u32, to: u32| -> Vec<u64> {
             (0..values as u64).map(|at| at * 3 + u64::from(from * 1000 + to)).collect()
         };
         let sent: Vec<u64> = (0..size).flat_map(|to| part(own, to)).collect();
-        let came: Vec<u64> = (0..size).flat_map(|from| part(from, own)).collect();
-        let got = world.alltoall(to_bytes(&sent)).await.unwrap();
-        assert_eq!(from_bytes::<u64>(&got), came);
+        let due: Vec<u64> = (0..size).flat_map(|from| part(from, own)).collect();
+        let swapped = world.alltoall(to_bytes(&sent)).await.unwrap();
+        assert_eq!(from_bytes::<u64>(&swapped), due);
     }
 }
 
@@ -119,7 +127,7 @@ fn members_that_share_memory_are_connected_to_few_others() {
         watch_after,
         ..SimConfig::default()
     });
-    let start = |rank| check(Sims::new(sim.net(rank), Config::default()).unwrap(), &[1, 30]);
+    let start = |rank| check(join(&sim, rank), &[1, 30]);
     sim.run((0..processes).map(start), &[]).unwrap();
     // The partners in the agreement on the memory: two at each distance.
     let each = 2 * processes.ilog2();
@@ -200,8 +208,8 @@ fn a_root_that_broadcasts_again_and_again_overwrites_nothing_unread() {
         let program = |runtime: Sims| async move {
             let world = runtime.world();
             for turn in 0..40u8 {
-                let told = world.broadcast(0, vec![turn; length]).await.unwrap();
-                assert!(told == vec![turn; length]);
+                let copy = world.broadcast(0, vec![turn; length]).await.unwrap();
+                assert!(copy == vec![turn; length]);
             }
         };
         run((3, 3), seed, &[], program).unwrap();
@@ -222,8 +230,8 @@ fn a_root_goes_on_while_its_readers_wait_for_a_message() {
                 if world.rank() > 0 {
                     world.recv(0, 1, vec![0]).await.unwrap();
                 }
-                let told = world.broadcast(0, vec![turn; length]).await.unwrap();
-                assert!(told == vec![turn; length]);
+                let copy = world.broadcast(0, vec![turn; length]).await.unwrap();
+                assert!(copy == vec![turn; length]);
                 if world.rank() == 0 {
                     for reader in 1..world.size() {
                         world.send(reader, 1, vec![turn]).await.unwrap();
@@ -250,10 +258,10 @@ fn operations_by_messages_run_beside_those_in_shared_memory() {
                 let barrier = world.barrier().start();
                 let gather = world.gather(0, to_bytes(&[own])).start();
                 let copy = world.dup().start();
-                let told = world.broadcast(round % size, to_bytes(&[own])).start();
+                let root_rank = world.broadcast(round % size, to_bytes(&[own])).start();
                 let copy = copy.await.unwrap();
                 copy.barrier().await.unwrap();
-                assert_eq!(from_bytes::<u32>(&told.await.unwrap()), [round % size]);
+                assert_eq!(from_bytes::<u32>(&root_rank.await.unwrap()), [round % size]);
                 gather.await.unwrap();
                 barrier.await.unwrap();
                 let total = (0..size).map(|rank| rank + round).sum::<u32>();
@@ -325,7 +333,7 @@ fn a_split_exchanges_its_colours_in_the_segment() {
 
 /// Ends the phase of a program in which members die: those that are left learn of it, or are told
 /// by a revocation, and go on.
-async fn go_on(world: &Comm<SimNet>, failed: Result<(), Error>) {
+async fn go_on(world: &Comm<TestNet>, failed: Result<(), Error>) {
     if let Err(error) = failed {
         let is_failure = matches!(error.class(), ErrorClass::ProcessFailed | ErrorClass::Revoked);
         assert!(is_failure, "{error:?}");
@@ -442,8 +450,8 @@ fn a_member_that_gives_up_after_a_revocation_does_not_count_as_failed() {
             if world.rank() == 2 {
                 world.revoke();
             } else {
-                let told = world.broadcast(0, vec![7; 1_000_000]).await;
-                assert_eq!(told, Err(Error::Revoked));
+                let copy = world.broadcast(0, vec![7; 1_000_000]).await;
+                assert_eq!(copy, Err(Error::Revoked));
             }
         };
         run((3, 3), seed, &[], program).unwrap();

@@ -4,10 +4,9 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tagmatch_comm::Config;
-use tagmatch_comm_sim::{Sim, SimConfig, SimNet};
+use tagmatch_comm_sim::{Sim, SimConfig};
 
-use crate::common::{Sims, linger, turn};
+use crate::common::{Sims, join, linger, turn};
 
 /// The number of events that were sent, and of ordered pairs of processes between which they were.
 struct SentCounts {
@@ -21,7 +20,7 @@ fn run<F: Future>(processes: u32, program: impl Fn(Sims) -> F) -> SentCounts {
     let sim = Sim::new(SimConfig { turns_in_vain: 400, ..config });
     let busy = Rc::new(Cell::new(processes));
     let start = |rank| {
-        let runtime = Sims::new(sim.net(rank), Config::<SimNet>::default()).unwrap();
+        let runtime = join(&sim, rank);
         linger(runtime.clone(), &busy, program(runtime))
     };
     sim.run((0..processes).map(start), &[]).unwrap_or_else(|stuck| panic!("{stuck}"));
