@@ -212,11 +212,8 @@ impl Control {
         let size = members.size();
         let fits = message.dead.size() == size;
         let invitation = Invitation { attempts, members, split };
-        (fits && (1..size).contains(&split)).then_some(Control::Join(JoinMessage {
-            key,
-            invitation,
-            message,
-        }))
+        let join = Control::Join(JoinMessage { key, invitation, message });
+        (fits && (1..size).contains(&split)).then_some(join)
     }
 }
 
