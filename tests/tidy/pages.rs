@@ -31,7 +31,7 @@ fn missing(page: &str, text: &str, files: &[&str]) -> Vec<String> {
         let top = span.split_once('/').is_some_and(|(top, _)| {
             files.iter().any(|file| file.split_once('/').is_some_and(|(folder, _)| folder == top))
         });
-        // `lab/planted/ROOM/NAME.patch`: a folder in capitals stands for any.
+        // `docs/NAME/x.md`: a folder in capitals stands for any.
         let mut folders = span.split('/').rev().skip(1);
         let is_pattern = folders.any(|name| name.chars().all(|c| c.is_ascii_uppercase()));
         is_plain

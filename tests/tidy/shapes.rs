@@ -1,4 +1,4 @@
-//! Shapes of code that a reader stumbles over, and that no lint of clippy finds.
+//! Shapes of code that a reader stumbles over, and that no lint of `clippy` finds.
 
 use super::tokens::{after_closing, all_tokens};
 use super::{files, is_rust};

@@ -7,70 +7,8 @@ pub(crate) fn tokens(text: &str) -> Vec<String> {
 }
 
 pub(crate) fn all_tokens(text: &str) -> Vec<String> {
-    let chars: Vec<char> = text.chars().collect();
-    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
-    let starts = |i: usize, word: &str| word.chars().enumerate().all(|(k, c)| at(i + k) == c);
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    let mut found = Vec::new();
-    let mut i = 0;
-    while i < chars.len() {
-        if starts(i, "//") {
-            while i < chars.len() && at(i) != '\n' {
-                i += 1;
-            }
-        } else if starts(i, "/*") {
-            let mut depth = 0;
-            while i < chars.len() {
-                depth += i32::from(starts(i, "/*")) - i32::from(starts(i, "*/"));
-                i += if starts(i, "/*") || starts(i, "*/") { 2 } else { 1 };
-                if depth == 0 {
-                    break;
-                }
-            }
-        } else if at(i) == '"' {
-            i += 1;
-            while i < chars.len() && at(i) != '"' {
-                i += if at(i) == '\\' { 2 } else { 1 };
-            }
-            i += 1;
-        } else if at(i) == '\'' && (at(i + 1) == '\\' || at(i + 2) == '\'') {
-            i += if at(i + 1) == '\\' { 3 } else { 2 };
-            while i < chars.len() && at(i) != '\'' {
-                i += 1;
-            }
-            i += 1;
-        } else if at(i) == '\'' {
-            // A lifetime.
-            i += 1;
-            while is_name(at(i)) {
-                i += 1;
-            }
-        } else if is_name(at(i)) {
-            let begin = i;
-            while is_name(at(i)) {
-                i += 1;
-            }
-            let word: String = chars[begin..i].iter().collect();
-            let hashes = (i..).take_while(|&k| at(k) == '#').count();
-            if ["r", "br", "cr"].contains(&word.as_str()) && at(i + hashes) == '"' {
-                let end = format!("\"{}", "#".repeat(hashes));
-                i += hashes + 1;
-                while i < chars.len() && !starts(i, &end) {
-                    i += 1;
-                }
-                i += end.len();
-            } else if !(word == "r" && at(i) == '#') {
-                found.push(word);
-            }
-        } else {
-            let is_path = starts(i, "::");
-            if !at(i).is_whitespace() {
-                found.push(if is_path { "::".into() } else { at(i).to_string() });
-            }
-            i += if is_path { 2 } else { 1 };
-        }
-    }
-    found
+    let found = tagmatch_planted::tokens::tokens(text).into_iter();
+    found.filter(|token| !token.is_quoted).map(|token| token.text.to_owned()).collect()
 }
 
 /// Index after the bracket that closes the one at `open`.

@@ -45,7 +45,7 @@ fn nothing_is_found_in_small_scopes() {
     }
 }
 
-/// The smallest scopes that show planted slips. The patches in `lab/planted` name them.
+/// The smallest scopes that show planted slips. `lab/planted/slips/` names them.
 mod smallest {
     use super::passes;
     use tagmatch_sim::Scope;
