@@ -49,7 +49,8 @@ pub fn make(source: &Path) -> Result<(Vec<Slip>, PathBuf), String> {
         planted.insert(path, with_switch(&manifest, &folder));
     }
     let tree = source.join(WORK).join("tree");
-    copy(source, &tree, &planted).map_err(|error| format!("{}: {error}", tree.display()))?;
+    let copied = listed(source).and_then(|paths| copy(source, &tree, &paths, &planted));
+    copied.map_err(|error| format!("{}: {error}", tree.display()))?;
     lock(&tree)?;
     Ok((slips, tree))
 }
@@ -72,21 +73,35 @@ fn with_switch(manifest: &str, folder: &Path) -> String {
     }
 }
 
-/// Makes the files of the copy what the tracked files of the source are, but for these texts.
-fn copy(source: &Path, tree: &Path, changed: &BTreeMap<String, String>) -> io::Result<()> {
+/// The paths of all files that are tracked, or may be.
+fn listed(source: &Path) -> io::Result<Vec<String>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(source)
         .stderr(Stdio::inherit())
         .output()?;
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let mut paths = BTreeSet::new();
-    for path in listed.split_terminator('\0') {
+    let paths = String::from_utf8_lossy(&listed.stdout);
+    let paths: Vec<String> = paths.split_terminator('\0').map(str::to_owned).collect();
+    if paths.is_empty() {
+        return Err(io::Error::other("git lists no files of the source"));
+    }
+    Ok(paths)
+}
+
+/// Makes the files of the copy what these files of the source are, but for the changed texts.
+fn copy(
+    source: &Path,
+    tree: &Path,
+    paths: &[String],
+    changed: &BTreeMap<String, String>,
+) -> io::Result<()> {
+    let mut copied = BTreeSet::new();
+    for path in paths {
         let from = source.join(path);
         let to = tree.join(path);
         // A file that is tracked may have been removed.
         let Ok(kind) = fs::symlink_metadata(&from) else { continue };
-        paths.insert(to.clone());
+        copied.insert(to.clone());
         fs::create_dir_all(to.parent().unwrap_or(tree))?;
         if kind.is_symlink() {
             let target = fs::read_link(&from)?;
@@ -106,10 +121,7 @@ fn copy(source: &Path, tree: &Path, changed: &BTreeMap<String, String>) -> io::R
         }
         fs::set_permissions(&to, kind.permissions())?;
     }
-    if paths.is_empty() {
-        return Err(io::Error::other("git lists no files of the source"));
-    }
-    remove_others(tree, &paths)
+    remove_others(tree, &copied)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -155,7 +167,6 @@ fn lock(tree: &Path) -> Result<(), String> {
 mod tests {
     use std::fs;
     use std::path::Path;
-    use std::process::Command;
 
     use super::{check, copy, source, with_switch};
 
@@ -181,18 +192,17 @@ mod tests {
         let source = folder.join("source");
         let tree = folder.join("tree");
         fs::create_dir_all(source.join("a")).unwrap();
-        let git = Command::new("git").args(["init", "-q"]).current_dir(&source).status().unwrap();
-        assert!(git.success());
+        let paths = ["a/same", "a/planted", "gone", "a/link"].map(str::to_owned);
         for name in ["a/same", "a/planted", "gone"] {
             fs::write(source.join(name), name).unwrap();
         }
         let changed = [("a/planted".to_owned(), "with a slip".to_owned())].into();
-        copy(&source, &tree, &changed).unwrap();
+        copy(&source, &tree, &paths, &changed).unwrap();
         let written = |name: &str| fs::metadata(tree.join(name)).unwrap().modified().unwrap();
         let before = ["a/same", "a/planted"].map(written);
         fs::remove_file(source.join("gone")).unwrap();
         std::os::unix::fs::symlink("same", source.join("a/link")).unwrap();
-        copy(&source, &tree, &changed).unwrap();
+        copy(&source, &tree, &paths, &changed).unwrap();
         assert_eq!(["a/same", "a/planted"].map(written), before);
         assert!(!tree.join("gone").exists());
         assert_eq!(fs::read_to_string(tree.join("a/link")).unwrap(), "a/same");
