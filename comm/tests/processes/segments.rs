@@ -183,9 +183,8 @@ fn leaders(runtime: &Process) {
     let world = runtime.world();
     let rank = world.rank();
     let size = world.size();
-    let machine = |rank: u32| match is_divided() {
-        true => machine(rank as usize, size as usize),
-        false => rank as usize / 2,
+    let machine = |rank: u32| {
+        if is_divided() { machine(rank as usize, size as usize) } else { rank as usize / 2 }
     };
     let here = (0..size).filter(|other| machine(*other) == machine(rank)).count();
     assert_eq!(world.intranode().unwrap().size() as usize, here);
