@@ -76,10 +76,8 @@ fn an_address_where_nobody_is_fails_what_depends_on_it() {
     let address = Worker::new(config()).unwrap().address();
     let worker = Worker::new(hasty()).unwrap();
     let peer = worker.connect(&address).unwrap();
-    let start = Instant::now();
     let error = worker.send(peer, 1, bytes(3)).wait().unwrap_err().error;
     assert!(matches!(error, Error::PeerDown { .. }), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(1));
     let nonsense = tagmatch::Address::from_bytes(b"nonsense").unwrap();
     assert!(matches!(worker.connect(&nonsense), Err(Error::Device(_))));
 }

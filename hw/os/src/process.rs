@@ -222,9 +222,8 @@ pub fn locked_memory_limit() -> Option<u64> {
     limit(libc::RLIMIT_MEMLOCK)
 }
 
-/// How often the scheduler has let another thread run while this thread could have gone on:
-/// preemptions, and calls of sched_yield(2) during which another thread ran. See getrusage(2),
-/// `ru_nivcsw`. Takes a fifth of a microsecond.
+/// How often the scheduler has let another thread run while this thread could have gone on: also in
+/// calls of sched_yield(2). See getrusage(2), `ru_nivcsw`. Takes a fifth of a microsecond.
 pub fn switches() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` lives through the call, which fills it. Zeros are a value of it.

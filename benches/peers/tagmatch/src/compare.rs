@@ -39,7 +39,7 @@ pub(crate) fn command(arguments: &[String]) -> Outcome<bool> {
     let setup = options.setup()?;
     let mut missing = Vec::new();
     for &program in &setup.programs {
-        if let Err(why) = install(program) {
+        if let Err(why) = install(program, setup.is_newest) {
             eprintln!("ci/peers: {program}: {why}");
             missing.push((program, why));
         }
@@ -68,9 +68,10 @@ pub(crate) fn command(arguments: &[String]) -> Outcome<bool> {
 }
 
 /// Installs the packages that a program needs, and compiles it. The error is a text for the table.
-fn install(program: &str) -> Result<(), String> {
-    let done =
-        Command::new("benches/peers/install").arg(program).stderr(std::io::stderr()).output();
+fn install(program: &str, is_newest: bool) -> Result<(), String> {
+    let generation = is_newest.then_some("newest");
+    let mut install = Command::new("benches/peers/install");
+    let done = install.arg(program).args(generation).stderr(std::io::stderr()).output();
     let done = done.map_err(|error| format!("benches/peers/install: {error}"))?;
     let why = String::from_utf8_lossy(&done.stdout).trim().replace('\t', " ");
     if done.status.success() { Ok(()) } else { Err(why) }

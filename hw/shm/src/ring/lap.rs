@@ -1,9 +1,9 @@
 //! The laps of a writer: how long they are, and what they leave in the words of slots.
 //!
 //! A lap that ends early, as soon as its reader keeps up, uses few lines again and again, which
-//! stay in the caches. On Xeons of 2023, a line is dear that is written soon after the reader had
-//! it: a lap of all lines takes two thirds of the time for windows of 256 bytes. On an EPYC it is
-//! the other way round. So a writer that is busy learns it.
+//! stay in the caches. On Xeon processors of 2023, a line is dear that is written soon after the
+//! reader had it: a lap of all lines takes two thirds of the time for windows of 256 bytes. On an
+//! EPYC it is the other way round. So a writer that is busy learns it.
 
 use std::time::Instant;
 

@@ -14,7 +14,7 @@ pub(super) struct Networks([String; 2]);
 
 impl Networks {
     /// # Errors
-    /// This process is not root, or iproute2 is not installed.
+    /// This process is not root, or `iproute2` is not installed.
     pub(super) fn new() -> Outcome<Self> {
         let networks = Networks([1, 2].map(|number| format!("peers-{}-{number}", id())));
         let [one, two] = &networks.0;

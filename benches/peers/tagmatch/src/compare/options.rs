@@ -15,9 +15,19 @@ use crate::report::Stat;
 /// The groups of cases that `--only` chooses from.
 const GROUPS: [&str; 7] =
     ["latency", "rate", "bandwidth", "depth", "memory", "collectives", "ranks"];
-const PEERS: [&str; 6] = ["openmpi", "openmpi-ob1", "openmpi-ucx", "mpich", "ucx", "provider"];
+const PEERS: [&str; 8] = [
+    "openmpi",
+    "openmpi-ob1",
+    "openmpi-ucx",
+    "mpich",
+    "ucx",
+    "provider",
+    // Not peers, but which versions of them.
+    "debian",
+    "newest",
+];
 
-/// tagmatch beside Open MPI, MPICH and UCX; the first lines of ci/peers explain the options.
+/// tagmatch beside Open MPI, MPICH and UCX; the first lines of `ci/peers` explain the options.
 #[derive(Parser, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
@@ -55,7 +65,6 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', value_parser = GROUPS, default_values = GROUPS)]
     only: Vec<String>,
     #[arg(long, value_delimiter = ',', value_parser = PEERS)]
-    #[arg(default_values = ["openmpi", "mpich", "ucx", "provider"])]
     peers: Vec<String>,
 }
 
@@ -90,6 +99,8 @@ pub(crate) enum Way {
 pub(crate) struct Setup {
     pub(super) way: Way,
     pub(super) groups: Vec<String>,
+    /// Whether the peers are the newest ones of PyPI, rather than those of Debian.
+    pub(super) is_newest: bool,
     /// The programs, in the order in which they take turns.
     pub(super) programs: Vec<&'static str>,
     pub(super) cores: [u32; 2],
@@ -126,6 +137,7 @@ impl Options {
         };
         let (enough, time_ms) = if self.quick { (3, 8) } else { (7, 20) };
         Ok(Setup {
+            is_newest: self.peers.iter().any(|peer| peer == "newest"),
             programs: self.programs(&way, &groups),
             way,
             groups,
@@ -145,8 +157,10 @@ impl Options {
         match way {
             Way::SharedMemory if self.scale.is_some() => programs.extend(["openmpi-ob1", "mpich"]),
             Way::SharedMemory => {
-                for peer in &self.peers {
-                    programs.extend(programs_of(peer));
+                programs.extend(self.peers.iter().flat_map(|peer| programs_of(peer)));
+                if programs.iter().all(|program| !is_peer(program)) {
+                    let all = ["openmpi", "mpich", "ucx", "provider"];
+                    programs.extend(all.iter().flat_map(|peer| programs_of(peer)));
                 }
             }
             Way::Tcp => programs.extend(["ucx", "libfabric"]),
@@ -173,6 +187,11 @@ impl Options {
     }
 }
 
+/// Whether a program is not one that always runs.
+fn is_peer(program: &str) -> bool {
+    !["tagmatch", "floor", "tagmatch-mpiexec"].contains(&program)
+}
+
 /// The programs behind a value of `--peers`.
 fn programs_of(peer: &str) -> &'static [&'static str] {
     match peer {
@@ -181,7 +200,8 @@ fn programs_of(peer: &str) -> &'static [&'static str] {
         "openmpi-ucx" => &["openmpi-ucx"],
         "mpich" => &["mpich"],
         "ucx" => &["ucx"],
-        _ => &["tagmatch-libfabric", "tagmatch-openmpi"],
+        "provider" => &["tagmatch-libfabric", "tagmatch-openmpi"],
+        _ => &[],
     }
 }
 
@@ -217,6 +237,10 @@ mod tests {
             [&["tagmatch", "floor", "tagmatch-mpiexec"], &all[..]].concat()
         );
         assert_eq!(programs("--only rate --peers ucx"), ["tagmatch", "floor", "ucx"]);
+        assert_eq!(programs("--only rate --peers newest,ucx"), ["tagmatch", "floor", "ucx"]);
+        assert_eq!(programs("--peers newest"), programs(""));
+        let is_newest = |line: &str| parse(line).unwrap().setup().unwrap().is_newest;
+        assert_eq!(["", "--peers debian", "--peers newest"].map(is_newest), [false, false, true]);
         assert!(programs("--tcp").ends_with(&["ucx", "libfabric"]));
         assert!(programs("--scale 16 64").ends_with(&["openmpi-ob1", "mpich"]));
     }

@@ -13,6 +13,9 @@ use crate::case::Outcome;
 /// The compiled programs of `benches/peers`, which `benches/peers/install` puts here.
 const BIN: &str = "target/peers";
 
+/// The same of the newest peers, with these.
+const NEWEST: &str = "target/peers/newest";
+
 /// Variables that are set for every program.
 type Variables = Vec<(&'static str, OsString)>;
 
@@ -20,6 +23,7 @@ type Variables = Vec<(&'static str, OsString)>;
 pub(super) struct Programs {
     pub(super) variables: Variables,
     is_tcp: bool,
+    is_newest: bool,
     provider: OsString,
     cores: [u32; 2],
     /// The file of the network namespace that programs start in.
@@ -36,6 +40,8 @@ impl Programs {
         let mut variables: Variables = vec![
             ("OMPI_ALLOW_RUN_AS_ROOT", "1".into()),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1".into()),
+            ("PRTE_ALLOW_RUN_AS_ROOT", "1".into()),
+            ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1".into()),
             ("UCX_WARN_UNUSED_ENV_VARS", "n".into()),
         ];
         let mut provider: OsString = "tcp;ofi_rxm".into();
@@ -64,7 +70,8 @@ impl Programs {
             }
         }
         let is_tcp = setup.way == Way::Tcp;
-        Ok(Programs { variables, is_tcp, provider, cores: setup.cores, network })
+        let is_newest = setup.is_newest;
+        Ok(Programs { variables, is_tcp, is_newest, provider, cores: setup.cores, network })
     }
 
     /// The command of a program with so many processes. Two of them pin themselves; more share both
@@ -87,16 +94,21 @@ impl Programs {
             add(&[&format!("FI_PROVIDER_PATH={}", folder.display())]);
         }
         if program.ends_with("mpiexec") || program == "mpich" {
-            add(&["mpirun.mpich", "-n", &n, "-bind-to", "none"]);
+            let is_own = program != "mpich" || !self.is_newest;
+            let newest = format!("{NEWEST}/mpich/bin/mpirun");
+            add(&[if is_own { "mpirun.mpich" } else { &newest }, "-n", &n, "-bind-to", "none"]);
         }
         if program.contains("openmpi") {
-            add(&["mpirun.openmpi", "--bind-to", "none", "--oversubscribe", "-n", &n]);
+            let newest = format!("{NEWEST}/openmpi/bin/mpirun");
+            add(&[if self.is_newest { &newest } else { "mpirun.openmpi" }]);
+            add(&["--bind-to", "none", "--oversubscribe", "-n", &n]);
             if count == 2 {
                 // Two processes poll on a CPU each; of more, Open MPI decides whether they yield.
                 add(&["--mca", "mpi_yield_when_idle", "0"]);
             }
         }
         let transport: &[&str] = match program {
+            "openmpi-ob1" if self.is_newest => &["--mca", "pml", "ob1", "--mca", "btl", "sm,self"],
             "openmpi-ob1" => &["--mca", "pml", "ob1", "--mca", "btl", "vader,self"],
             "openmpi-ucx" => {
                 add(&["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any"]);
@@ -140,7 +152,12 @@ impl Programs {
             _ if program.contains("openmpi") => "openmpi",
             other => other,
         };
-        command.push(format!("{BIN}/{binary}").into());
+        let path = match binary {
+            "openmpi" | "mpich" if self.is_newest => format!("{NEWEST}/{binary}-program"),
+            "ucx" if self.is_newest => format!("{NEWEST}/ucx"),
+            _ => format!("{BIN}/{binary}"),
+        };
+        command.push(path.into());
         Ok(command)
     }
 }
