@@ -51,7 +51,7 @@ struct Container {
     user: u32,
     /// Options of unshare(1); none for a process that is in no container.
     namespaces: &'static [&'static str],
-    /// What its seccomp profile refuses, as `deny` takes it.
+    /// The system calls that its seccomp profile refuses, as arguments of `deny`.
     denied: Option<&'static str>,
 }
 

@@ -120,7 +120,7 @@ pub trait MatchEngine: FlushEngine {
     where
         Self: Sized;
 
-    /// What [`MatchEngine::inject`] does if the short way isn't open.
+    /// The long way of [`MatchEngine::inject`], for a message that can't go out at once.
     ///
     /// # Errors
     /// The same errors as [`MatchEngine::inject`].

@@ -60,7 +60,7 @@ pub struct Comm<N: Net> {
     pub(crate) inner: Arc<Inner<N>>,
 }
 
-/// What a new communicator is made of.
+/// The parts of a new communicator.
 pub(crate) struct CommOrigin<N: Net> {
     pub(crate) info: CommInfo,
     pub(crate) life: Arc<Life>,

@@ -26,7 +26,7 @@ pub(crate) struct InterParts {
     pub(super) life: Arc<Life>,
 }
 
-/// What the parts are made of.
+/// The values from which the parts of an intercommunicator are made.
 pub(super) struct InterOrigin<'a> {
     /// The id of the local group.
     pub(super) id: OwnedId,

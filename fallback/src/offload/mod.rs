@@ -69,7 +69,7 @@ use self::landings::Landings;
 use self::waiting::WaitingMessages;
 use crate::config::EngineConfig;
 
-/// What is known of a NIC's list.
+/// The state of a NIC's list, as software knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Offload {
     shadow: Shadow,

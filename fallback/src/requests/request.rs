@@ -177,7 +177,7 @@ impl<P> Send<P> {
         Send { immediate, ..self }
     }
 
-    /// The same message with its bytes elsewhere.
+    /// This message with another buffer.
     #[inline(always)]
     pub(crate) fn of<Q>(&self, payload: Q) -> Send<Q> {
         let Send { peer, tag, immediate, .. } = *self;

@@ -61,7 +61,7 @@ pub(super) enum CqData {
     Sender,
 }
 
-/// What a message says of itself beside its bytes.
+/// The label of a message: its sender, its tag, its immediate data and its full length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Label {
     /// The number by which the receiver knows the sender.

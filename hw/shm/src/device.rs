@@ -297,6 +297,62 @@ mod tests {
 
     use super::*;
 
+    /// Two workers, how the first one names the second one, and the other way round.
+    fn connected(config: &ShmConfig) -> ([Shm; 2], [PeerId; 2]) {
+        let mut pair = [(); 2].map(|()| Shm::new(config.clone()).unwrap());
+        let [a, b] = &mut pair;
+        let to_b = a.connect(&b.address()).unwrap();
+        let to_a = b.connect(&a.address()).unwrap();
+        let start = Instant::now();
+        while a.connections.peers.connection_mut(to_b).is_none()
+            || b.connections.peers.connection_mut(to_a).is_none()
+        {
+            a.poll();
+            b.poll();
+            assert!(start.elapsed() < Duration::from_secs(20));
+        }
+        while a.poll().is_some() || b.poll().is_some() {}
+        (pair, [to_b, to_a])
+    }
+
+    #[test]
+    fn a_pair_tries_both_ways_of_reading_unless_it_is_not_to_learn() {
+        const LENGTH: usize = 64 << 10;
+        for learns in [true, false] {
+            let ([mut a, mut b], [to_b, to_a]) = connected(&ShmConfig::default().learns(learns));
+            let remote = a.expose(to_b, Buffer::zeroed(LENGTH)).unwrap().span;
+            let mut has_read_alone = false;
+            // More than two epochs of 18 samples of eight reads.
+            for token in 0..300 {
+                let into = Buffer::zeroed(LENGTH);
+                b.read(ReadRequest { peer: to_a, remote, into, token }).unwrap();
+                while !matches!(b.poll(), Some(Event::ReadDone { result: Ok(()), .. })) {
+                    assert!(a.poll().is_none());
+                }
+                let connection = b.connections.peers.connection_mut(to_a).unwrap();
+                has_read_alone |= !connection.sharing.is_offered(LENGTH);
+            }
+            assert_eq!(has_read_alone, learns);
+        }
+    }
+
+    #[test]
+    fn a_busy_pair_tries_both_kinds_of_laps_unless_it_is_not_to_learn() {
+        for learns in [true, false] {
+            let ([mut a, mut b], [to_b, _]) = connected(&ShmConfig::default().learns(learns));
+            let mut has_long_laps = false;
+            // More lines than two epochs of 17 samples of 4096 lines.
+            for _ in 0..150_000 {
+                let message = Outgoing { header: &[0; 16], payload: &[], immediate: None };
+                a.send(to_b, message).unwrap();
+                assert!(matches!(b.poll(), Some(Event::Message(_))));
+                let connection = a.connections.peers.connection_mut(to_b).unwrap();
+                has_long_laps |= !connection.producer.ends_laps_early();
+            }
+            assert_eq!(has_long_laps, learns);
+        }
+    }
+
     #[test]
     fn a_pending_connection_that_says_nothing_leaves_polls_short() {
         let mut shm = Shm::new(ShmConfig::default()).unwrap();

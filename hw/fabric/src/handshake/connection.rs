@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     errno: Option<i32>,
 }
 
-/// What a connection begins with.
+/// The settings of a new connection.
 pub(crate) struct NewConnection {
     pub(crate) socket: OwnedFd,
     pub(crate) kind: &'static MeetingKind,
@@ -60,7 +60,7 @@ pub(crate) struct NewConnection {
     pub(crate) owner: Option<PeerId>,
     pub(crate) is_local: bool,
     pub(crate) deadline: Instant,
-    /// That of the address of the listener.
+    /// The secret of the listener's address.
     pub(crate) secret: Secret,
 }
 

@@ -84,7 +84,7 @@ pub(super) struct Lap {
     /// Laps since `lines_min` was changed.
     count: u32,
     /// Whether laps may be shorter than the ring.
-    ends_early: bool,
+    pub(super) ends_early: bool,
     /// The lap before has stored the word of a slot there, or it is zero.
     before: LineSet,
     /// This lap has stored the word of a slot there.

@@ -54,7 +54,7 @@ pub(crate) struct Producer {
     peer_progress: u32,
     /// How far the reader has read, as it had published when that was last looked at.
     published: u32,
-    lap: Lap,
+    pub(super) lap: Lap,
     /// `None`: laps of the long lines always end early.
     lap_choice: Option<Box<LapChoice>>,
     /// The slots before this position are marked in the lap.
@@ -131,8 +131,8 @@ impl Producer {
     }
 
     #[cfg(all(test, not(loom)))]
-    pub(super) fn set_ends_early(&mut self, ends_early: bool) {
-        self.lap.set_ends_early(self.ring.geometry(), ends_early);
+    pub(crate) fn ends_laps_early(&self) -> bool {
+        self.lap.ends_early
     }
 
     /// Writes one message of the engine: `first`, then `second`. The caller has checked that it is

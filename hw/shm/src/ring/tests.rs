@@ -167,7 +167,10 @@ proptest! {
                 Step::Rest => {
                     ends.producer.rest().unwrap();
                 }
-                Step::EndEarly(ends_early) => ends.producer.set_ends_early(ends_early),
+                Step::EndEarly(ends_early) => {
+                    let geometry = ends.producer.ring().geometry();
+                    ends.producer.lap.set_ends_early(geometry, ends_early);
+                }
             }
         }
         while let Some(expected) = oracle.pop_front() {

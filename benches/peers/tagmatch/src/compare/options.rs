@@ -85,7 +85,7 @@ impl FromStr for Cores {
     }
 }
 
-/// What the processes of all programs use to reach each other.
+/// The transport that the processes of each program use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     SharedMemory,

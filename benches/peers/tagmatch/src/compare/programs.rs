@@ -13,7 +13,7 @@ use crate::case::Outcome;
 /// The compiled programs of `benches/peers`, which `benches/peers/install` puts here.
 const BIN: &str = "target/peers";
 
-/// The same of the newest peers, with these.
+/// The programs that use the newest peers, and these peers.
 const NEWEST: &str = "target/peers/newest";
 
 /// Variables that are set for every program.
