@@ -56,7 +56,7 @@ static inline struct arguments parse_arguments(int argc, char **argv)
 /* One side of a case; tagmatch/src/case.rs has the grammar. */
 struct work {
     const char *name;
-    char kind[16];   /* latency, window, buffer, posted, unexpected, collective, ranks */
+    char kind[16];   /* latency, window, buffer, cold, posted, unexpected, collective, ranks */
     char operation[16]; /* of collective cases: barrier, bcast, allreduce, alltoall, dup */
     int ranks;       /* of the job that `ranks` is measured in */
     size_t size;     /* bytes of a message */
@@ -77,6 +77,8 @@ static inline struct work parse_case(const char *name)
         strcpy(w.kind, "window");
     else if (sscanf(name, "buffer:%zu:%d:%d", &w.size, &w.window, &w.batch) == 3)
         strcpy(w.kind, "buffer");
+    else if (sscanf(name, "cold:%zu:%d:%d", &w.size, &w.window, &w.batch) == 3)
+        strcpy(w.kind, "cold");
     else if (sscanf(name, "ranks:%15[a-z]:%d:%d", w.operation, &w.ranks, &w.batch) == 3)
         strcpy(w.kind, "ranks");
     else if (sscanf(name, "collective:%15[a-z]:%zu:%d", w.operation, &w.size, &w.batch) == 3)

@@ -3,6 +3,8 @@
  * The sender's rank is in the upper half of a tag, as runtimes put it there; a receive from any
  * source masks it out.
  *
+ * BUILD is what `ucx_info -b` says of the library's checks; benches/peers/install defines it.
+ *
  * Licence: MIT or Apache-2.0, as the rest of the project. */
 #include "measure.h"
 
@@ -103,5 +105,5 @@ static void connect_sides(void)
 
 static void print_version(void)
 {
-    printf("version UCX %s\n", ucp_get_version_string());
+    printf("version UCX %s, %s\n", ucp_get_version_string(), BUILD);
 }

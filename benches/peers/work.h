@@ -19,6 +19,8 @@
 
 enum { TAG_PING = 1, TAG_PONG, TAG_DATA, TAG_ACK, TAG_CONTROL, TAG_LAST, TAG_FILLER = 1000 };
 enum { SIZE_MAX_BYTES = 4 << 20, WINDOW_MAX = 512, FILLERS_MAX = 1 << 20 };
+/* Bytes of the memory through which the buffers of cold cases move: more than a core's caches hold. */
+enum { COLD_BYTES = 64 << 20 };
 /* Windows that touch all of a transport's buffers before memory is measured. */
 enum { TOUCH_WINDOWS = 400 };
 
@@ -78,6 +80,68 @@ static void window_batch(const struct work *w, int count)
     }
 }
 
+/* Memory through which the buffers of cold cases move, made by the first of them. */
+struct cold {
+    uint8_t *bytes;
+    size_t next;
+};
+static struct cold cold_outbox, cold_inbox;
+
+/* The next buffer; buffers begin at cache lines. */
+static uint8_t *next_cold(struct cold *cold, size_t size)
+{
+    size = (size + 63) / 64 * 64;
+    if (cold->bytes == NULL)
+        cold->bytes = aligned_bytes(COLD_BYTES);
+    if (cold->next + size > COLD_BYTES)
+        cold->next = 0;
+    cold->next += size;
+    return cold->bytes + cold->next - size;
+}
+
+/* Reads what a receive has written, as the program that wanted the data does. The compiler can't leave it out. */
+volatile uint64_t data_sum;
+static void read_data(const uint8_t *bytes, size_t size)
+{
+    uint64_t words = 0, word;
+    for (size_t i = 0; i + sizeof word <= size; i += sizeof word) {
+        memcpy(&word, bytes + i, sizeof word);
+        words += word;
+    }
+    data_sum = words;
+}
+
+/* Round trips (window 1), or windows with an acknowledgement, in which each message has another buffer, and the data
+ * are read after they have arrived. */
+static void cold_batch(const struct work *w, int count)
+{
+    static uint8_t *inboxes[WINDOW_MAX];
+    uint32_t ack = 1;
+    for (int i = 0; i < count; i++) {
+        for (int turn = 0; turn < (w->window == 1 ? 2 : 1); turn++) {
+            if (rank == turn) {
+                for (int j = 0; j < w->window; j++)
+                    window_operations[j] = start_send(next_cold(&cold_outbox, w->size), w->size, TAG_DATA);
+                wait_all(window_operations, w->window);
+            } else {
+                for (int j = 0; j < w->window; j++) {
+                    inboxes[j] = next_cold(&cold_inbox, w->size);
+                    window_operations[j] = start_recv(inboxes[j], w->size, TAG_DATA, false);
+                }
+                wait_all(window_operations, w->window);
+                for (int j = 0; j < w->window; j++)
+                    read_data(inboxes[j], w->size);
+            }
+        }
+        if (w->window == 1)
+            continue;
+        if (rank == 0)
+            recv_bytes(&ack, sizeof ack, TAG_ACK, false);
+        else
+            send_bytes(&ack, sizeof ack, TAG_ACK);
+    }
+}
+
 /* Set by a program that has collective operations. */
 static struct {
     void (*batch)(const struct work *, int);
@@ -110,9 +174,11 @@ static void run_timed(const struct work *w, double milliseconds)
 {
     static struct samples samples;
     bool latency = strcmp(w->kind, "latency") == 0, together = strcmp(w->kind, "collective") == 0;
-    void (*batch)(const struct work *, int) = latency ? latency_batch : together ? collective.batch : window_batch;
+    bool cold = strcmp(w->kind, "cold") == 0;
+    void (*batch)(const struct work *, int) = latency ? latency_batch : together ? collective.batch
+                                            : cold ? cold_batch : window_batch;
     /* A latency is half a round trip. */
-    double operations = (double)w->batch * (latency ? 2 : w->window);
+    double operations = (double)w->batch * (latency || (cold && w->window == 1) ? 2 : w->window);
 
     if (batch == NULL)
         FAIL("%s: no collective operations here", w->name);

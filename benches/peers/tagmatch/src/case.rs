@@ -4,6 +4,8 @@
 //! latency:SIZE:SOURCE:FILLERS:DEPTH:BATCH    SOURCE and FILLERS: exact, any
 //! window:SIZE:WINDOW:BATCH
 //! buffer:SIZE:1:BATCH                        out of Worker::buffer; of the floor: process_vm_readv
+//! cold:SIZE:WINDOW:BATCH                    each message in another buffer, whose data are read afterwards;
+//!                                            window 1: half round trips
 //! posted:COUNT, unexpected:COUNT
 //! collective:OPERATION:SIZE:BATCH
 //! ranks:barrier:RANKS:BATCH
@@ -34,6 +36,9 @@ pub(crate) enum Kind {
     Window { size: usize, window: usize },
     /// Messages one way out of the worker's own memory, with an acknowledgement after each window.
     Buffer { size: usize, window: usize },
+    /// As `Latency` (window 1) or `Window`; each message has another buffer, and its data are read
+    /// after they have arrived.
+    Cold { size: usize, window: usize },
     /// Barriers of a launched job with this many ranks.
     Ranks { ranks: u32 },
     /// Calls of a collective operation by both ranks.
@@ -65,6 +70,9 @@ impl FromStr for Case {
             ["buffer", size, window, batch] => {
                 (Kind::Buffer { size: number(size)?, window: number(window)? }, batch)
             }
+            ["cold", size, window, batch] => {
+                (Kind::Cold { size: number(size)?, window: number(window)? }, batch)
+            }
             ["ranks", "barrier", ranks, batch] => {
                 (Kind::Ranks { ranks: ranks.parse().map_err(|_| no_case())? }, batch)
             }
@@ -94,6 +102,8 @@ mod tests {
         assert_eq!((case.kind, case.batch), (Kind::Window { size: 1024, window: 64 }, 3));
         let case: Case = "buffer:1048576:1:5".parse().unwrap();
         assert_eq!((case.kind, case.batch), (Kind::Buffer { size: 1 << 20, window: 1 }, 5));
+        let case: Case = "cold:4096:16:5".parse().unwrap();
+        assert_eq!((case.kind, case.batch), (Kind::Cold { size: 4096, window: 16 }, 5));
         let case: Case = "ranks:barrier:16:2".parse().unwrap();
         assert_eq!((case.kind, case.batch), (Kind::Ranks { ranks: 16 }, 2));
         assert_eq!("posted:7".parse::<Case>().unwrap().batch, 7);

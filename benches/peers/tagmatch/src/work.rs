@@ -6,7 +6,7 @@ use std::time::Duration;
 use tagmatch::{Buffer, Config, End, Match, Output, Peer, QueuedSend, Received, Request, Worker};
 
 use crate::case::{Case, Kind, Outcome};
-use crate::memory::{Memory, SIZE_MAX};
+use crate::memory::{COLD_BYTES, Memory, SIZE_MAX};
 use crate::probe::Probe;
 use crate::timing::{Process, measure, print_begin, print_value};
 
@@ -37,6 +37,11 @@ pub(crate) struct Side {
     eager_max: usize,
     outbox: Memory,
     inbox: Memory,
+    /// The memory to send from and to receive into while a cold case runs, in place of `outbox` and
+    /// `inbox`; the first of them makes it.
+    cold: Option<[Memory; 2]>,
+    /// Where the buffers of a cold window begin.
+    starts: Vec<usize>,
     /// Buffers of the receives that never match.
     nowhere: Memory,
     fillers: Vec<Request<Received>>,
@@ -59,9 +64,11 @@ impl Side {
             peer,
             first,
             eager_max: Config::default().eager_max,
-            outbox: Memory::new(),
-            inbox: Memory::new(),
-            nowhere: Memory::new(),
+            outbox: Memory::new(SIZE_MAX),
+            inbox: Memory::new(SIZE_MAX),
+            cold: None,
+            starts: Vec::with_capacity(WINDOW_MAX),
+            nowhere: Memory::new(SIZE_MAX),
             // This memory isn't touched before it is used, since handles are part of what a receive
             // takes.
             fillers: Vec::with_capacity(FILLERS_MAX),
@@ -78,9 +85,16 @@ impl Side {
         for case in cases {
             let (size, depth) = match case.kind {
                 Kind::Latency { size, depth, .. } => (size, depth),
-                Kind::Window { size, window } if window <= WINDOW_MAX => (size, 0),
+                Kind::Window { size, window } | Kind::Cold { size, window }
+                    if window <= WINDOW_MAX =>
+                {
+                    (size, 0)
+                }
                 Kind::Buffer { size, window: 1 } => (size, 0),
-                Kind::Window { .. } | Kind::Buffer { .. } | Kind::Ranks { .. } => {
+                Kind::Window { .. }
+                | Kind::Cold { .. }
+                | Kind::Buffer { .. }
+                | Kind::Ranks { .. } => {
                     return Err(format!("{} is out of range", case.name).into());
                 }
                 Kind::Posted | Kind::Unexpected => (SMALL, case.batch),
@@ -146,22 +160,13 @@ impl Side {
             if self.first {
                 let mut under_way = 0;
                 for _ in 0..window {
-                    if size <= self.eager_max {
-                        self.worker.inject(self.peer, DATA, self.outbox.bytes(size))?;
-                    } else {
-                        let buffer = self.vector(size, Memory::outgoing);
-                        match self.worker.send_queued(self.peer, DATA, buffer, 0)? {
-                            QueuedSend::Complete(buffer) => self.keep(buffer),
-                            QueuedSend::UnderWay(_) => under_way += 1,
-                        }
-                    }
+                    under_way += usize::from(self.begin_send(size)?);
                 }
                 self.take_ends(under_way)?;
                 self.receive(4, ACK, false)?;
             } else {
                 for _ in 0..window {
-                    let buffer = self.vector(size, Memory::incoming);
-                    self.worker.recv_queued(self.which(DATA, false), buffer, 0)?;
+                    self.begin_receive(size)?;
                 }
                 self.take_ends(window)?;
                 self.send(4, ACK)?;
@@ -170,11 +175,102 @@ impl Side {
         Ok(())
     }
 
+    /// Whether the send will have an end.
+    #[inline]
+    fn begin_send(&mut self, size: usize) -> Outcome<bool> {
+        if size <= self.eager_max {
+            self.worker.inject(self.peer, DATA, self.outbox.bytes(size))?;
+            return Ok(false);
+        }
+        let buffer = self.vector(size, true);
+        match self.worker.send_queued(self.peer, DATA, buffer, 0)? {
+            QueuedSend::Complete(buffer) => {
+                self.keep(buffer);
+                Ok(false)
+            }
+            QueuedSend::UnderWay(_) => Ok(true),
+        }
+    }
+
+    #[inline]
+    fn begin_receive(&mut self, size: usize) -> Outcome<()> {
+        let buffer = self.vector(size, false);
+        self.worker.recv_queued(self.which(DATA, false), buffer, 0)?;
+        Ok(())
+    }
+
+    /// Round trips (window 1), or windows with an acknowledgement, in which each message has
+    /// another buffer, and the data are read after they have arrived.
+    fn cold_batch(&mut self, size: usize, window: usize, count: usize) -> Outcome<()> {
+        let turns = if window == 1 { 2 } else { 1 };
+        for _ in 0..count {
+            for turn in 0..turns {
+                if self.first == (turn == 0) {
+                    self.send_cold(size, window)?;
+                } else {
+                    self.receive_cold(size, window)?;
+                }
+            }
+            if window == 1 {
+                continue;
+            }
+            if self.first {
+                self.receive(4, ACK, false)?;
+            } else {
+                self.send(4, ACK)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_cold(&mut self, size: usize, window: usize) -> Outcome<()> {
+        let mut under_way = 0;
+        if window == 1 {
+            self.outbox.advance(size);
+            return self.send(size, DATA);
+        }
+        for _ in 0..window {
+            self.outbox.advance(size);
+            under_way += usize::from(self.begin_send(size)?);
+        }
+        self.take_ends(under_way)
+    }
+
+    fn receive_cold(&mut self, size: usize, window: usize) -> Outcome<()> {
+        if window == 1 {
+            let start = self.inbox.advance(size);
+            self.receive(size, DATA, false)?;
+            self.inbox.read_data(start, size);
+            return Ok(());
+        }
+        for _ in 0..window {
+            self.starts.push(self.inbox.advance(size));
+            self.begin_receive(size)?;
+        }
+        self.take_ends(window)?;
+        for start in self.starts.drain(..) {
+            self.inbox.read_data(start, size);
+        }
+        Ok(())
+    }
+
+    /// Exchanges the buffers of all other cases for those of cold ones, and back.
+    fn swap_cold(&mut self) {
+        let [outbox, inbox] =
+            self.cold.get_or_insert_with(|| [(); 2].map(|()| Memory::new(COLD_BYTES)));
+        mem::swap(&mut self.outbox, outbox);
+        mem::swap(&mut self.inbox, inbox);
+    }
+
     /// A buffer of a window: a vector that was used before, or memory that is lent.
     #[inline]
-    fn vector(&mut self, size: usize, lent: fn(&Memory, usize) -> Buffer) -> Buffer {
+    fn vector(&mut self, size: usize, is_outgoing: bool) -> Buffer {
         if !self.has_vectors {
-            return lent(if self.first { &self.outbox } else { &self.inbox }, size);
+            return if is_outgoing {
+                self.outbox.outgoing(size)
+            } else {
+                self.inbox.incoming(size)
+            };
         }
         self.vectors.pop().unwrap_or_else(|| vec![1; size].into())
     }
@@ -279,7 +375,8 @@ impl Side {
         let (size, operations) = match case.kind {
             Kind::Window { size, window } | Kind::Buffer { size, window } => (size, window),
             // A latency is half a round trip.
-            Kind::Latency { size, .. } => (size, 2),
+            Kind::Latency { size, .. } | Kind::Cold { size, window: 1 } => (size, 2),
+            Kind::Cold { size, window } => (size, window),
             _ => return Err("nothing to time".into()),
         };
         self.vectors.clear();
@@ -288,7 +385,13 @@ impl Side {
         if let Kind::Buffer { .. } = case.kind {
             self.check_device(size, &case.name)?;
         }
-        measure(self, case, operations, duration)
+        if !matches!(case.kind, Kind::Cold { .. }) {
+            return measure(self, case, operations, duration);
+        }
+        self.swap_cold();
+        let measured = measure(self, case, operations, duration);
+        self.swap_cold();
+        measured
     }
 
     /// Growth of the resident memory of the second process, per receive or message, with handles
@@ -363,6 +466,7 @@ impl Process for Side {
             Kind::Latency { size, any_source, .. } => self.latency_batch(size, any_source, count),
             Kind::Window { size, window } => self.window_batch(size, window, count),
             Kind::Buffer { size, .. } => self.buffer_batch(size, count),
+            Kind::Cold { size, window } => self.cold_batch(size, window, count),
             _ => Ok(()),
         }
     }

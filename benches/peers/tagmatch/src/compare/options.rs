@@ -13,8 +13,8 @@ use crate::case::Outcome;
 use crate::report::Stat;
 
 /// The groups of cases that `--only` chooses from.
-const GROUPS: [&str; 7] =
-    ["latency", "rate", "bandwidth", "depth", "memory", "collectives", "ranks"];
+const GROUPS: [&str; 8] =
+    ["latency", "rate", "bandwidth", "cold", "depth", "memory", "collectives", "ranks"];
 const PEERS: [&str; 8] = [
     "openmpi",
     "openmpi-ob1",
@@ -199,7 +199,7 @@ fn programs_of(peer: &str) -> &'static [&'static str] {
         "openmpi-ob1" => &["openmpi-ob1"],
         "openmpi-ucx" => &["openmpi-ucx"],
         "mpich" => &["mpich"],
-        "ucx" => &["ucx"],
+        "ucx" => &["ucx", "ucx-fifo-1024", "ucx-fifo-4096"],
         "provider" => &["tagmatch-libfabric", "tagmatch-openmpi"],
         _ => &[],
     }
@@ -231,13 +231,16 @@ mod tests {
             let way = if options.tcp { Way::Tcp } else { Way::SharedMemory };
             options.programs(&way, &options.only)
         };
-        let all = ["openmpi-ob1", "openmpi-ucx", "mpich", "ucx", "tagmatch-libfabric"];
+        let all = ["openmpi-ob1", "openmpi-ucx", "mpich", "ucx", "ucx-fifo-1024"];
         assert_eq!(
             programs("")[..8],
             [&["tagmatch", "floor", "tagmatch-mpiexec"], &all[..]].concat()
         );
-        assert_eq!(programs("--only rate --peers ucx"), ["tagmatch", "floor", "ucx"]);
-        assert_eq!(programs("--only rate --peers newest,ucx"), ["tagmatch", "floor", "ucx"]);
+        assert_eq!(
+            programs("--only rate --peers ucx"),
+            ["tagmatch", "floor", "ucx", "ucx-fifo-1024", "ucx-fifo-4096"]
+        );
+        assert_eq!(programs("--only rate --peers newest,ucx"), programs("--only rate --peers ucx"));
         assert_eq!(programs("--peers newest"), programs(""));
         let is_newest = |line: &str| parse(line).unwrap().setup().unwrap().is_newest;
         assert_eq!(["", "--peers debian", "--peers newest"].map(is_newest), [false, false, true]);

@@ -14,6 +14,18 @@ const LATENCIES: [(&[usize], usize); 7] = [
     (&[524_288, 1_048_576], 4),
     (&[4_194_304], 1),
 ];
+/// Sizes of messages whose buffers change, and for each the windows with the number of them (or of
+/// round trips: window 1) in a batch.
+const COLD: Windows<'_> = &[
+    (8, &[(1, 200)]),
+    (1024, &[(1, 200), (64, 10)]),
+    (4096, &[(1, 100), (64, 4)]),
+    (16384, &[(1, 40), (64, 2)]),
+    (65536, &[(1, 20), (16, 4)]),
+    (262_144, &[(1, 5), (16, 1)]),
+    (1_048_576, &[(1, 2), (4, 1)]),
+    (4_194_304, &[(1, 1), (4, 1)]),
+];
 const FEW_LATENCIES: [(&[usize], usize); 4] =
     [(&[8], 100), (&[4096], 50), (&[65536], 20), (&[1_048_576], 4)];
 
@@ -56,7 +68,9 @@ pub(super) fn cases(group: &str, program: &str) -> Vec<String> {
     let is_floor = program == "floor";
     match group {
         // Only the ranks of a job are started by both launchers.
-        "ranks" if is_floor || program == "ucx" || is_over_provider(program) => Vec::new(),
+        "ranks" if is_floor || program.starts_with("ucx") || is_over_provider(program) => {
+            Vec::new()
+        }
         "ranks" => RANKS.iter().map(|(n, batch)| format!("ranks:barrier:{n}:{batch}")).collect(),
         _ if program == "tagmatch-mpiexec" => Vec::new(),
         // The floor is that of the smallest latency, and of messages that are read from the
@@ -72,11 +86,13 @@ pub(super) fn cases(group: &str, program: &str) -> Vec<String> {
         _ if is_floor => Vec::new(),
         "ofi" => [latencies(&FEW_LATENCIES), windows(FEW_WINDOWS)].concat(),
         "rate" => windows(RATES),
+        "cold" => windows(COLD).iter().map(|case| case.replacen("window", "cold", 1)).collect(),
         "depth" => depths(),
         // Memory and collective operations over the provider are Open MPI's own.
         _ if is_over_provider(program) => Vec::new(),
+        "memory" if program.starts_with("ucx-") => Vec::new(),
         "memory" => ["posted:100000", "unexpected:100000"].map(str::to_owned).to_vec(),
-        "collectives" if program != "ucx" => collectives(is_ours),
+        "collectives" if !program.starts_with("ucx") => collectives(is_ours),
         _ => Vec::new(),
     }
 }
@@ -138,14 +154,16 @@ mod tests {
             }
             cases.len()
         };
-        let groups = ["latency", "rate", "bandwidth", "depth", "memory", "collectives", "ranks"];
+        let groups =
+            ["latency", "rate", "bandwidth", "cold", "depth", "memory", "collectives", "ranks"];
         let counts = |program: &str| groups.map(|group| count(group, program));
-        assert_eq!(counts("tagmatch"), [30, 22, 12, 22, 2, 15, 3]);
-        assert_eq!(counts("floor"), [1, 0, 12, 0, 0, 0, 0]);
-        assert_eq!(counts("ucx"), [30, 22, 10, 22, 2, 0, 0]);
-        assert_eq!(counts("mpich"), [30, 22, 10, 22, 2, 14, 3]);
-        assert_eq!(counts("tagmatch-mpiexec"), [0, 0, 0, 0, 0, 0, 3]);
-        assert_eq!(counts("tagmatch-libfabric"), [30, 22, 10, 22, 0, 0, 0]);
+        assert_eq!(counts("tagmatch"), [30, 22, 12, 15, 22, 2, 15, 3]);
+        assert_eq!(counts("floor"), [1, 0, 12, 0, 0, 0, 0, 0]);
+        assert_eq!(counts("ucx"), [30, 22, 10, 15, 22, 2, 0, 0]);
+        assert_eq!(counts("ucx-fifo-4096"), [30, 22, 10, 15, 22, 0, 0, 0]);
+        assert_eq!(counts("mpich"), [30, 22, 10, 15, 22, 2, 14, 3]);
+        assert_eq!(counts("tagmatch-mpiexec"), [0, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(counts("tagmatch-libfabric"), [30, 22, 10, 15, 22, 0, 0, 0]);
         assert_eq!((count("tcp", "floor"), count("ofi", "floor"), count("ofi", "ucx")), (8, 0, 8));
     }
 }

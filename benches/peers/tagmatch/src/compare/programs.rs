@@ -118,6 +118,8 @@ impl Programs {
                 add(&["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
                 &["--mca", "mtl_ofi_provider_include", "tagmatch"]
             }
+            "ucx-fifo-1024" => &["env", "UCX_MM_FIFO_SIZE=1024"],
+            "ucx-fifo-4096" => &["env", "UCX_MM_FIFO_SIZE=4096"],
             _ => &[],
         };
         add(transport);
@@ -147,6 +149,7 @@ impl Programs {
                 }
                 "ofi"
             }
+            _ if program.starts_with("ucx-fifo-") => "ucx",
             "tagmatch-libfabric" => "ofi",
             "floor" if self.is_tcp => "socket",
             _ if program.contains("openmpi") => "openmpi",

@@ -2,7 +2,6 @@
 
 use tagperf::shared::Operation;
 
-use super::record::Distance;
 use super::rows::{
     FLOOR, OURS, OURS_BY_LIBFABRIC, OURS_BY_MPIEXEC, OURS_BY_OPENMPI, Ratio, Row, label,
 };
@@ -20,6 +19,8 @@ pub(crate) enum By {
     BestOpenMpi,
     /// The bare loop of process_vm_readv(2).
     BareRead,
+    /// Two cache lines that go back and forth.
+    Lines,
     OwnDepthZero,
     /// Bytes, which are divided by nothing.
     Nothing,
@@ -60,6 +61,12 @@ pub(crate) fn aims(rows: &[Row<'_>]) -> Vec<Aim> {
 
 fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
     let Some((at_most, by)) = aim_of(row) else { return Vec::new() };
+    // Few bytes are compared with what the processors take for two cache lines, too.
+    let is_short = matches!(row.case.kind, Kind::Latency { size: 0..=32, depth: 0, .. });
+    let lines = (is_short && row.group == "latency").then_some((1.15, By::Lines));
+    // Past receives that never match, ours are compared with our own past none, too.
+    let is_deep = matches!(row.case.kind, Kind::Latency { depth: 16.., .. });
+    let own = (is_deep && row.group == "depth").then_some((1.02, By::OwnDepthZero));
     let name = label(row.group, row.case);
     let what = match row.group {
         "latency" => format!("{name}, half round trip"),
@@ -82,7 +89,13 @@ fn of_row(rows: &[Row<'_>], row: &Row<'_>) -> Vec<Aim> {
         reached: reached(rows, row, program, &by),
         by,
     });
-    programs.iter().map(aim).chain(provider).collect()
+    let further = lines.into_iter().chain(own).map(|(at_most, by)| Aim {
+        what: what.clone(),
+        at_most,
+        reached: reached(rows, row, OURS, &by),
+        by,
+    });
+    programs.iter().map(aim).chain(further).chain(provider).collect()
 }
 
 /// The aims of programs over the provider for libfabric.
@@ -90,23 +103,16 @@ fn provider_aims(row: &Row<'_>) -> Vec<(&'static str, f64, By)> {
     match &row.case.kind {
         _ if matches!(row.group, "tcp" | "ofi") => Vec::new(),
         Kind::Latency { size, depth: 0, .. } if row.group == "latency" => {
-            let is_near = row.distance != Distance::Apart;
             let of_openmpi = match *size {
-                0..=64 => {
-                    if is_near {
-                        1.2
-                    } else {
-                        1.0
-                    }
-                }
+                0..=64 => 1.1,
                 65..=65536 => 0.9,
                 _ => 0.75,
             };
-            let libfabric = (*size == 8).then_some((OURS_BY_LIBFABRIC, 1.1, By::Crate));
+            let libfabric = (*size == 8).then_some((OURS_BY_LIBFABRIC, 1.05, By::Crate));
             libfabric.into_iter().chain([(OURS_BY_OPENMPI, of_openmpi, By::BestOpenMpi)]).collect()
         }
         Kind::Window { size: 8, window: 64 } => {
-            vec![(OURS_BY_LIBFABRIC, 1.3, By::Crate), (OURS_BY_OPENMPI, 1.4, By::BestOpenMpi)]
+            vec![(OURS_BY_LIBFABRIC, 1.2, By::Crate), (OURS_BY_OPENMPI, 1.3, By::BestOpenMpi)]
         }
         Kind::Latency { depth: 16384, any_source: true, any_filler: true, .. } => {
             vec![(OURS_BY_OPENMPI, 0.01, By::BestOpenMpi)]
@@ -122,6 +128,10 @@ fn reached(rows: &[Row<'_>], row: &Row<'_>, program: &str, by: &By) -> Option<Re
         By::Crate => row.cell(OURS)?,
         By::BestOpenMpi => row.best_openmpi()?,
         By::BareRead => row.cell(FLOOR)?,
+        By::Lines => rows.iter().find_map(|row| {
+            let is_lines = row.group == "latency" && matches!(row.case.kind, Kind::Latency { .. });
+            row.cell(FLOOR).filter(|_| is_lines)
+        })?,
         By::OwnDepthZero => {
             rows.iter().find(|other| is_depth_zero_of(other, row))?.cell(program)?
         }
@@ -153,17 +163,18 @@ fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
         Kind::Window { size: 8, .. } if row.group == "ofi" => to_best(1.5),
         Kind::Window { size, .. } if row.group == "ofi" && size > 64 * KIB => to_best(1.05),
         _ if row.group == "ofi" => None,
-        Kind::Latency { depth: 16384, .. } => Some((1.1, By::OwnDepthZero)),
+        Kind::Latency { depth: 16.., .. } => to_best(0.95),
         Kind::Latency { .. } if row.group == "depth" => None,
-        Kind::Latency { size, .. } => to_best(if size <= 64 * KIB { 0.95 } else { 0.65 }),
-        Kind::Window { size, .. } if size <= KIB => to_best(0.8),
-        Kind::Window { size, .. } if size >= 128 * KIB => to_best(0.7),
+        Kind::Latency { size: 64..=1024, .. } => to_best(0.85),
+        Kind::Latency { size, .. } => to_best(if size <= 64 * KIB { 0.95 } else { 0.7 }),
+        Kind::Window { .. } => to_best(0.85),
+        Kind::Cold { .. } => to_best(0.95),
         Kind::Buffer { .. } => Some((0.8, By::BareRead)),
         Kind::Collective { operation: Operation::Dup | Operation::Agree, .. } => None,
-        Kind::Collective { .. } => to_best(0.7),
+        Kind::Collective { size: 0..=8, .. } => to_best(0.8),
+        Kind::Collective { .. } => to_best(0.9),
         Kind::Ranks { .. } => to_best(1.0),
         Kind::Posted => Some((128.0, By::Nothing)),
         Kind::Unexpected => Some((136.0, By::Nothing)),
-        Kind::Window { .. } => None,
     }
 }

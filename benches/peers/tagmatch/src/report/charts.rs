@@ -144,6 +144,8 @@ fn full_name(program: &str) -> &str {
         "openmpi-ucx" => "Open MPI over UCX",
         "mpich" => "MPICH over UCX",
         "ucx" => "UCX",
+        "ucx-fifo-1024" => "UCX, FIFO of 1024",
+        "ucx-fifo-4096" => "UCX, FIFO of 4096",
         other => other,
     }
 }

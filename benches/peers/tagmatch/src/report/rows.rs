@@ -13,10 +13,14 @@ pub(crate) const OURS_BY_OPENMPI: &str = "tagmatch-openmpi";
 pub(crate) const FLOOR: &str = "floor";
 
 /// Groups of cases in the order of the tables, with their titles.
-pub(crate) const GROUPS: [(&str, &str); 9] = [
+pub(crate) const GROUPS: [(&str, &str); 10] = [
     ("latency", "half round trip, ns"),
     ("rate", "one message of a window, one way, ns"),
     ("bandwidth", "one large message of a window, one way, ns"),
+    (
+        "cold",
+        "changing buffers, data read afterwards: half round trip, or one message of a window, ns",
+    ),
     ("depth", "half round trip of 8 B past receives that never match, ns"),
     ("memory", "resident memory, bytes each, of 100 000"),
     ("collectives", "collective operations of 2 ranks, ns a call (dup: with free)"),
@@ -99,7 +103,6 @@ impl Cell {
 /// A case at a distance.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
-    pub(crate) distance: Distance,
     pub(crate) group: &'a str,
     pub(crate) case: &'a Case,
     /// All programs that the case was planned for, without those that failed before its first
@@ -148,7 +151,7 @@ pub(crate) fn rows(record: &Record, distance: Distance, stat: Stat) -> Vec<Row<'
                 let known = rows.iter_mut().find(|row| row.group == group && row.case == case);
                 match known {
                     Some(row) => row.cells.push(cell),
-                    None => rows.push(Row { distance, group, case, cells: vec![cell] }),
+                    None => rows.push(Row { group, case, cells: vec![cell] }),
                 }
             }
         }
@@ -169,6 +172,8 @@ pub(crate) fn label(group: &str, case: &Case) -> String {
         }
         Kind::Latency { size, .. } => size_name(*size),
         Kind::Window { size, window } => format!("{}, window {window}", size_name(*size)),
+        Kind::Cold { size, window: 1 } => size_name(*size),
+        Kind::Cold { size, window } => format!("{}, window {window}", size_name(*size)),
         Kind::Buffer { size, .. } => format!("{} out of Worker::buffer", size_name(*size)),
         Kind::Ranks { ranks } => format!("barrier of {ranks} ranks"),
         Kind::Collective { operation, size: 0 } => operation.name().to_owned(),

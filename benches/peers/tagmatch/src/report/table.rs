@@ -101,12 +101,37 @@ fn section(text: &mut String, record: &Record, distance: Distance, rows: &[Row<'
             line(text, format_args!("{columns_of_row}"));
         }
     }
+    behind(text, distance, rows);
     let aims = aims(rows);
     if !aims.is_empty() {
         line(text, format_args!("\n== {distance}: aims"));
     }
     for aim in aims {
         line(text, format_args!("{}", show_aim(&aim)));
+    }
+}
+
+/// The rows in which a peer is ahead, the largest ratio first.
+fn behind(text: &mut String, distance: Distance, rows: &[Row<'_>]) {
+    let behind = rows.iter().filter_map(|row| {
+        let best = row.best_peer()?;
+        let ratio = row.cell(OURS)?.ratio_to(best)?;
+        (ratio.median > 1.0).then_some((ratio, row, best))
+    });
+    let mut behind: Vec<_> = behind.collect();
+    behind.sort_by(|(a, ..), (b, ..)| b.median.total_cmp(&a.median));
+    let compared = rows.iter().filter(|row| row.best_peer().is_some()).count();
+    if compared > 0 {
+        let count = behind.len();
+        line(
+            text,
+            format_args!("\n== {distance}: behind the best peer, {count} rows of {compared}"),
+        );
+    }
+    for (ratio, row, best) in behind {
+        let name = label(row.group, row.case);
+        let ratio = show_ratio(ratio);
+        line(text, format_args!("{:12}{name:LABEL_WIDTH$}  {ratio}  {}", row.group, best.program));
     }
 }
 

@@ -77,6 +77,18 @@ fn aims_are_judged_at_one_distance() {
 }
 
 #[test]
+fn rows_in_which_a_peer_is_ahead_are_listed() {
+    let text = table::text(&record(), Stat::P50);
+    let behind = |title: &str| {
+        let found = section(&text, title).split_once("behind the best peer, ").unwrap().1;
+        found.split("\n\n").next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(behind("one cache"), "0 rows of 1");
+    assert_eq!(behind("apart"), "1 rows of 1 latency 8 B x3.00 [3.00..3.00] ucx");
+    assert!(!section(&text, "at any").contains("behind"), "{text}");
+}
+
+#[test]
 fn another_figure_of_the_samples_can_be_compared() {
     let text = table::text(&record(), Stat::Min);
     assert!(section(&text, "one cache").contains("x0.80 [0.80..0.80]"), "{text}");
