@@ -5,7 +5,6 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::slab::Key;
@@ -19,6 +18,7 @@ use crate::objects::{Output, Queue, Waiter};
 use crate::parent::Domain;
 use crate::policy::Provider;
 use crate::state::{State, closed, insert};
+use crate::yielding::IdleReads;
 
 /// A completion queue as the caller has it.
 #[repr(C)]
@@ -28,8 +28,7 @@ pub(crate) struct QueueObject {
     wait: sys::fi_wait_obj,
     /// `FI_CQ_COND_THRESHOLD`: blocking reads wait for as many entries as they are told.
     by_threshold: bool,
-    /// Reads in a row that gave no entry.
-    idle_reads: AtomicU32,
+    idle_reads: IdleReads,
 }
 
 pub(crate) type QueueHandle<P> = Handle<P, QueueObject>;
@@ -93,7 +92,7 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
             format,
             wait: attributes.wait_obj,
             by_threshold: attributes.wait_cond == sys::FI_CQ_COND_THRESHOLD,
-            idle_reads: AtomicU32::new(0),
+            idle_reads: IdleReads::new(),
         };
         // SAFETY: the caller gives a place for the queue.
         unsafe { *queue = Handle::into_raw(object, domain, key).cast() };
@@ -184,26 +183,6 @@ unsafe extern "C" fn read<P: Provider>(
     unsafe { readfrom::<P>(queue, to, wanted, std::ptr::null_mut()) }
 }
 
-/// Reads in a row that give no entry before each further one gives the processor to other threads.
-/// Programs read in a loop until a peer has answered. Where processes outnumber processors, the
-/// peer may need the processor of the thread that reads. So many reads take some 30 µs: more than
-/// most answers take from a peer that has a processor.
-const READS_BEFORE_YIELD: u32 = 1000;
-
-impl QueueObject {
-    /// Counts a read that gave no entry. The domain's lock is not held.
-    #[inline]
-    fn has_waited(&self) {
-        // Threads that read at once may lose each other's counts, and yield later.
-        let reads = self.idle_reads.load(Ordering::Relaxed);
-        if reads < READS_BEFORE_YIELD {
-            self.idle_reads.store(reads + 1, Ordering::Relaxed);
-        } else {
-            std::thread::yield_now();
-        }
-    }
-}
-
 unsafe extern "C" fn readfrom<P: Provider>(
     queue: *mut sys::fid_cq,
     to: *mut c_void,
@@ -216,9 +195,9 @@ unsafe extern "C" fn readfrom<P: Provider>(
         let output = output(handle, to, wanted, sources)?;
         let result = handle.domain.lock().read(handle.key, output);
         match result {
-            Ok(_) => handle.object.idle_reads.store(0, Ordering::Relaxed),
+            Ok(_) => handle.object.idle_reads.note_entry(),
             // An error entry counts as none: programs that probe in a loop read one for each probe.
-            Err(_) if P::READS_GIVE_WAY => handle.object.has_waited(),
+            Err(_) if P::READS_GIVE_WAY => handle.object.idle_reads.note_idle(),
             Err(_) => {}
         }
         result

@@ -52,6 +52,7 @@ mod policy;
 mod state;
 mod tagged;
 mod transfer;
+mod yielding;
 
 pub use getinfo::{Description, description};
 pub use hints::{Hints, Opened, with_directions};

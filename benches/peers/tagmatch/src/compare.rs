@@ -1,12 +1,13 @@
 //! The run of `ci/peers`: installs the programs, lets them take turns, prints the tables.
 //!
 //! `options` reads the command line, `programs` starts programs, `plan` has their cases, `runner`
-//! keeps the record, `networks` makes network namespaces.
+//! keeps the record, `networks` makes network namespaces, `real` measures real programs.
 
 mod networks;
 mod options;
 mod plan;
 mod programs;
+mod real;
 mod runner;
 
 use std::fs;
@@ -37,6 +38,9 @@ pub(crate) fn command(arguments: &[String]) -> Outcome<bool> {
         return Ok(true);
     }
     let setup = options.setup()?;
+    if options.programs {
+        return real::measure(&setup);
+    }
     let mut missing = Vec::new();
     for &program in &setup.programs {
         if let Err(why) = install(program, setup.is_newest) {

@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(super) check: bool,
     #[arg(long, conflicts_with_all = ["ofi", "only", "peers", "scale"])]
     pub(super) tcp: bool,
+    #[arg(long, conflicts_with_all = ["tcp", "ofi", "only", "scale"])]
+    pub(super) programs: bool,
     #[arg(long, requires = "tcp")]
     pub(super) namespaces: bool,
     #[arg(long, value_name = "PROVIDER", conflicts_with_all = ["only", "peers", "scale"])]

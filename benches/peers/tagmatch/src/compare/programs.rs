@@ -14,7 +14,7 @@ use crate::case::Outcome;
 const BIN: &str = "target/peers";
 
 /// The programs that use the newest peers, and these peers.
-const NEWEST: &str = "target/peers/newest";
+pub(super) const NEWEST: &str = "target/peers/newest";
 
 /// Variables that are set for every program.
 type Variables = Vec<(&'static str, OsString)>;
