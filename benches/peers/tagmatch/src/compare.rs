@@ -109,11 +109,14 @@ fn measure(runner: &mut Runner<'_>, setup: &Setup) -> Outcome<()> {
     runner.push(&format!("run\ttook\t{} s", took()))
 }
 
-/// Prints the tables, and writes JSON and charts if they are wanted.
+/// Prints the tables, and writes JSON, Markdown and charts if they are wanted.
 fn print_tables(options: &Options, record: &Record) -> Outcome<()> {
     print!("{}", report::text(record, options.stat));
     if let Some(path) = &options.json {
         fs::write(path, format!("{:#}\n", report::document(record, options.stat)))?;
+    }
+    if let Some(path) = &options.markdown {
+        fs::write(path, report::markdown(record, options.stat))?;
     }
     if let Some(folder) = &options.plot {
         for name in report::write_charts(record, options.stat, folder)? {

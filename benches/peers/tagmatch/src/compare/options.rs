@@ -58,6 +58,8 @@ pub(crate) struct Options {
     pub(super) stat: Stat,
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    pub(super) markdown: Option<PathBuf>,
     #[arg(long, value_name = "DIR")]
     pub(super) plot: Option<PathBuf>,
     #[arg(long, value_name = "FILE")]

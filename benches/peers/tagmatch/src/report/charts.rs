@@ -138,7 +138,7 @@ fn lines(
     lines
 }
 
-fn full_name(program: &str) -> &str {
+pub(crate) fn full_name(program: &str) -> &str {
     match program {
         "openmpi-ob1" => "Open MPI",
         "openmpi-ucx" => "Open MPI over UCX",

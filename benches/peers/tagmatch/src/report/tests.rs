@@ -2,7 +2,7 @@
 
 use super::record::{Distance, Record};
 use super::rows::Stat;
-use super::{charts, json, table};
+use super::{charts, json, markdown, table};
 
 const CASE: &str = "latency:8:exact:exact:0:500";
 
@@ -86,6 +86,15 @@ fn rows_in_which_a_peer_is_ahead_are_listed() {
     assert_eq!(behind("one cache"), "0 rows of 1");
     assert_eq!(behind("apart"), "1 rows of 1 latency 8 B x3.00 [3.00..3.00] ucx");
     assert!(!section(&text, "at any").contains("behind"), "{text}");
+}
+
+#[test]
+fn a_page_has_columns_for_each_distance() {
+    let page = markdown(&record(), Stat::P50);
+    let head =
+        "| half a round trip | one cache (50 ns) | of the best | apart (130 ns) | of the best |";
+    assert!(page.contains(head), "{page}");
+    assert!(page.contains("| 8 B | 80 ns | 0.80 UCX | 900 ns | **3.00** UCX |"), "{page}");
 }
 
 #[test]
