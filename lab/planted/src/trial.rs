@@ -103,13 +103,14 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// Calls a function for each item, in many threads, and returns all errors. Most tests mostly wait,
-/// so more run at a time than there are processors.
+/// Calls a function for each item, in many threads, and returns all errors. Most tests that take
+/// long wait for something that a slip keeps from happening, so more run at a time than there are
+/// processors.
 fn each<T: Send>(
     items: Vec<T>,
     run: impl Fn(T) -> Result<(), String> + Sync,
 ) -> Result<(), Vec<String>> {
-    let threads = 2 * thread::available_parallelism().map_or(1, usize::from);
+    let threads = 4 * thread::available_parallelism().map_or(1, usize::from);
     let items = Mutex::new(items.into_iter());
     let errors = Mutex::new(Vec::new());
     let next = || items.lock().expect("no thread panics with it").next();
