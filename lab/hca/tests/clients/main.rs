@@ -22,14 +22,15 @@ use tagmatch_testkit::scratch::Scratch;
 const HCA: &str = env!("CARGO_BIN_EXE_tagmatch-hca");
 /// A folder with test programs of other crates, by the names of their files.
 const PROGRAMS: &str = "TAGMATCH_TEST_PROGRAMS";
-/// The server and the client of a command, as their manuals say. The client begins when the server
-/// listens: on port 18515, or UCX's on 13337.
-const BOTH: &str = r#""$@" > /dev/null 2>&1 &
+/// The server and the client of a command, as their manuals say, at a port of their own. The client
+/// begins when the server listens.
+const BOTH: &str = r#"port=$(shuf -n 1 -i 20000-29999)
+    "$@" -p $port > /dev/null 2>&1 &
     for try in $(seq 100); do
-        grep -qE ':(4855|3419) [0-9A-F:]+ 0A ' /proc/net/tcp /proc/net/tcp6 && break
+        grep -qE ":$(printf %04X $port) [0-9A-F:]+ 0A " /proc/net/tcp /proc/net/tcp6 && break
         sleep 0.05
     done
-    "$@" localhost; status=$?; wait; exit $status"#;
+    "$@" -p $port localhost; status=$?; wait; exit $status"#;
 
 /// A program of this workspace that is built beside the command.
 fn built(program: &str) -> String {
