@@ -23,7 +23,7 @@ pub struct Bytes<'a> {
 unsafe impl Send for Bytes<'_> {}
 
 impl<'a> Bytes<'a> {
-    /// How many bytes at the start of a message the device copies.
+    /// How many bytes at the start of a message a device copies at least, if there are as many.
     pub const HEAD_MAX: usize = 64;
 
     /// Bytes in ordinary memory, for tests and for devices outside of this project.

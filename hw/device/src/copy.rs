@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-/// Copies `from` to `to`, without a function call if there are at most 32 bytes.
+/// Copies `from` to `to`, without a function call if there are at most 64 bytes.
 ///
 /// # Safety
 /// `to` is writable for `from.len()` bytes, which don't overlap `from`.
@@ -23,12 +23,18 @@ pub unsafe fn copy_small(from: &[u8], to: *mut u8) {
             }
         }};
     }
-    if length > 32 {
+    if length > 64 {
         // SAFETY: by the caller's promise.
         return unsafe { ptr::copy_nonoverlapping(from, to, length) };
     }
     if length >= 8 {
-        if length <= 16 { ends!(8) } else { ends!(16) }
+        if length <= 16 {
+            ends!(8)
+        } else if length <= 32 {
+            ends!(16)
+        } else {
+            ends!(32)
+        }
     } else if length >= 2 {
         if length >= 4 { ends!(4) } else { ends!(2) }
     } else if length == 1 {

@@ -58,7 +58,7 @@ tagmatch_device::settings! {
     #[derive(Clone, Debug)]
     pub struct ShmConfig {
         /// Bytes for messages that a peer has under way to us: a power of two, 4 KiB to 256 MiB. A
-        /// message takes 8 bytes more than its length, in whole pieces of 64 bytes. With a peer
+        /// message takes up to 16 bytes more than its length, in whole pieces of 64. With a peer
         /// whose setting is smaller, both rings have that size. Only what is used takes memory: a
         /// page for both directions while a pair sends few and short messages, two more where both
         /// sides keep up with each other, and all of it while a busy writer finds that faster

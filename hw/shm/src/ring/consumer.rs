@@ -9,7 +9,7 @@ use tagmatch_device::Bytes;
 use super::geometry::lines_of;
 use super::memory::Ring;
 use super::piggyback::Piggyback;
-use super::slot::{self, Bounds, INLINE_BYTES, MessageShape, Meta, Slot};
+use super::slot::{self, Bounds, COPY_BYTES, INLINE_BYTES, MessageShape, Meta, Slot};
 use crate::sync::fence;
 
 /// The reading end of a ring: one per ring.
@@ -28,7 +28,7 @@ pub(crate) struct Consumer {
     /// After so many such lines the writer is told.
     publish_at: u32,
     /// A copy of the first bytes of the last message that was taken.
-    head: [u8; Bytes::HEAD_MAX],
+    head: [u8; COPY_BYTES],
 }
 
 /// The slot of the next message, for a quick look whether it is there.
@@ -67,6 +67,12 @@ pub(crate) struct TakenMessage<'a> {
     pub(crate) immediate: Option<u32>,
 }
 
+/// Lines that a message takes.
+#[inline(always)]
+fn lines(shape: MessageShape) -> u32 {
+    lines_of(shape.outside()) + shape.slots - 1
+}
+
 /// How many lines are taken before the writer is told.
 fn publish_at(ring: &Ring) -> u32 {
     // Each message of the other direction tells it. Where there are short lines, one comes often
@@ -74,17 +80,11 @@ fn publish_at(ring: &Ring) -> u32 {
     ring.geometry().lines() / if ring.is_short() { 2 } else { 8 }
 }
 
-/// The immediate data of a message, from the end of its slot.
-#[inline(always)]
-fn immediate_of(slot: &[u8; Bytes::HEAD_MAX], shape: MessageShape) -> Option<u32> {
-    if shape.immediate { immediate_in(slot) } else { None }
-}
-
+/// The immediate data of a message, from the end of the copy of so many slots.
 #[cold]
-fn immediate_in(slot: &[u8; Bytes::HEAD_MAX]) -> Option<u32> {
-    let at = INLINE_BYTES - slot::IMMEDIATE_BYTES;
-    let bytes = [slot[at], slot[at + 1], slot[at + 2], slot[at + 3]];
-    Some(u32::from_le_bytes(bytes))
+fn immediate_in(copy: &[u8; COPY_BYTES], slots: u32) -> Option<u32> {
+    let end = slots as usize * INLINE_BYTES;
+    copy.get(..end)?.last_chunk().copied().map(u32::from_le_bytes)
 }
 
 impl Consumer {
@@ -116,7 +116,7 @@ impl Consumer {
             published: start,
             unpublished: 0,
             publish_at,
-            head: [0; Bytes::HEAD_MAX],
+            head: [0; COPY_BYTES],
         }
     }
 
@@ -185,7 +185,7 @@ impl Consumer {
         }
         let shape = slot::parse(meta, self.bounds)?;
         let geometry = self.ring.geometry();
-        let filled = geometry.line(self.taken) + lines_of(shape.outside());
+        let filled = geometry.line(self.taken) + lines(shape);
         if filled > geometry.lines() {
             return Err("a message goes beyond the end of the ring");
         }
@@ -206,14 +206,18 @@ impl Consumer {
         let slot = self.ring.slot(self.taken);
         let peer_progress = Meta::of_word(slot.word.load(Relaxed), self.lap)
             .map_or(0, |(_, peer_progress)| peer_progress);
-        slot.copy_body(&mut self.head);
-        let immediate = immediate_of(&self.head, shape);
+        let lines = lines(shape);
+        if shape.slots == 1 {
+            slot.copy_body(&mut self.head);
+        } else {
+            slot.copy_bodies(self.ring.slot(self.taken.wrapping_add(1)), &mut self.head);
+        }
+        let immediate = if shape.immediate { immediate_in(&self.head, shape.slots) } else { None };
         let mut inline = shape.inline;
         let mut tail = (ptr::null(), 0);
         if shape.outside() > 0 {
             (inline, tail) = self.rest(shape.inline, shape.outside());
         }
-        let lines = lines_of(shape.outside());
         self.advance(lines, shape.is_last, peer_progress);
         if let Some(watch) = watch {
             watch.follow(self);
@@ -239,23 +243,33 @@ impl Consumer {
         if self.is_publish_due() {
             return None;
         }
-        slot.copy_body(&mut self.head);
-        let immediate = if has_immediate { immediate_in(&self.head) } else { None };
         let room = slot::room(has_immediate);
+        let is_in_two_slots = slot::is_in_two_slots(length, has_immediate);
+        let mut lines = 1;
+        if is_in_two_slots {
+            lines = 2;
+            slot.copy_bodies(self.ring.slot(self.taken.wrapping_add(1)), &mut self.head);
+        } else {
+            if length > room {
+                lines = lines_of(length - room);
+                if self.goes_beyond(lines) {
+                    return None;
+                }
+            }
+            slot.copy_body(&mut self.head);
+        }
+        let slots = if is_in_two_slots { 2 } else { 1 };
+        let immediate = if has_immediate { immediate_in(&self.head, slots) } else { None };
         let mut inline = length;
         let mut tail = (ptr::null(), 0);
-        let mut lines = 1;
-        if length > room {
-            lines = lines_of(length - room);
-            if self.goes_beyond(lines) {
-                return None;
-            }
+        if length > room && !is_in_two_slots {
             (inline, tail) = self.rest(room, length - room);
         }
         self.advance(lines, false, peer_progress);
         watch.follow(self);
         // SAFETY: by the caller's promise, for the copy in `self.head` and for the tail. `rest` has
-        // checked that the tail is inside the ring. `inline` is at most HEAD_MAX.
+        // checked that the tail is inside the ring. `inline` is at most what two slots have room
+        // for, or HEAD_MAX, so at most COPY_BYTES.
         let bytes = unsafe {
             let head = std::slice::from_raw_parts(self.head.as_ptr(), inline as usize);
             Bytes::from_parts(head, tail.0, tail.1)

@@ -211,6 +211,13 @@ impl Ring {
         }
     }
 
+    /// Makes the processor move the line at a position to the cache that the cores share. Has no
+    /// other effect.
+    #[inline(always)]
+    pub(crate) fn demote_slot(&self, position: u32) {
+        hints::demote(self.slot(position).body.writable());
+    }
+
     /// Makes the processor fetch the line at a position for writing. Has no other effect.
     #[inline(always)]
     pub(crate) fn prefetch_slot_to_write(&self, position: u32) {

@@ -10,15 +10,19 @@
 //! there: until the writer hears that, it stays in the short lines.
 //!
 //! A message begins in a line, its *slot*, with one 64-bit word. Up to 56 bytes follow in the same
-//! line, and the rest in the lines behind it, in one run. So a short message costs one line, and a
-//! longer one lies where the processors' prefetchers expect it. The word has the length and the
-//! flags in its high half, and is stored last.
+//! line. A message of up to 112 bytes takes a second slot, the line behind. The other bytes of a
+//! longer one lie in the lines behind its slot, in one run. So a short message costs one line or
+//! two, and a longer one lies where the processors' prefetchers expect it. The word of the first
+//! slot has the length and the flags in its high half, and is stored last. The word of a second
+//! slot has nothing but the flags of the lap, so that it is no message in the next one: a lap of
+//! short messages leaves no line whose word has to be cleared.
 //!
 //! **A message is there if its word has the flags of the lap**, which are those of every second
 //! lap. The word of the lap before, and zero, say that there is none. A line that was in a run, or
 //! was left out in the lap before, has other bytes there. So the writer, which knows what it has
-//! left in each line ([`lap`]), clears such a word before it publishes the message before. To clear
-//! each word would cost a transfer of its line for each message of a batch.
+//! left in each line ([`lap`]), clears such a word before it publishes the message before, and
+//! those of a few lines behind after that. To clear each word would cost a transfer of its line for
+//! each message of a batch.
 //!
 //! **Laps are as short as the reader allows**, unless laps of the whole ring turn out to be faster
 //! on this pair's processors ([`lap`]). The lines of a lap that was not long ago are in the caches
@@ -37,9 +41,9 @@
 //!
 //! Moving a cache line from one core to another takes most of the time of a message. So the writer
 //! asks the processor for all lines of a run at once before it writes them, and for those of the
-//! next message after it has sent one (`hints`). A message that is not one of a batch is moved to
-//! the cache that the cores share, where its reader finds it sooner. On processors of AMD, long
-//! runs are written past the cache instead (`streaming`).
+//! next message after it has sent one (`hints`). Slots, and the run of a message that is not one of
+//! a batch, are moved to the cache that the cores share, where the reader finds them sooner. On
+//! processors of AMD, long runs are written past the cache instead (`streaming`).
 
 pub(crate) mod consumer;
 pub(crate) mod geometry;
@@ -47,6 +51,7 @@ mod lap;
 pub(crate) mod memory;
 #[cfg(all(loom, test))]
 pub(crate) mod model;
+mod parts;
 pub(crate) mod piggyback;
 pub(crate) mod producer;
 pub(crate) mod slot;

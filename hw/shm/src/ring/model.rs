@@ -164,5 +164,8 @@ impl Ring {
     pub(crate) fn prefetch_slot_to_write(&self, _: u32) {}
 
     /// The model has no caches.
+    pub(crate) fn demote_slot(&self, _: u32) {}
+
+    /// The model has no caches.
     pub(crate) fn demote_run(&self, _: u32, _: u32) {}
 }

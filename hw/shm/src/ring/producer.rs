@@ -1,18 +1,17 @@
 //! The writing end of a ring.
 
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Instant;
 
 use tagmatch_device::Outgoing;
-use tagmatch_device::copy::copy_small;
 
 use super::geometry::{Geometry, is_before, later, lines_of};
 use super::lap::{Lap, LapChoice};
 use super::memory::Ring;
+use super::parts::Parts;
 use super::piggyback::Piggyback;
-use super::slot::{IMMEDIATE_BYTES, INLINE_BYTES, Meta, room};
+use super::slot::Meta;
 use crate::doorbell::SleepAnnounced;
 use crate::streaming::{self, WriteWay, Writing};
 use crate::sync::{fence, light_fence};
@@ -34,6 +33,9 @@ const POLLS_BETWEEN_BATCHES: u32 = 8;
 
 /// Longer runs are written past the cache, where that is faster at all.
 const TIMED_MAX: usize = 4 << 10;
+
+/// So many words of slots are cleared at a time.
+const LINES_CLEARED: u32 = 8;
 
 /// A lap of the short lines that took fewer polls than this is one of a pair that is busy.
 const BUSY_POLLS: u32 = 2048;
@@ -146,48 +148,69 @@ impl Producer {
         immediate: Option<u32>,
         polls: &u32,
     ) -> Result<(), PushError> {
-        self.write(first, second, immediate, Some(polls))
+        self.write(Parts { first, second, immediate }, Some(polls))
     }
 
     /// Writes one internal message, as [`Producer::push`] does for the engine.
     #[inline]
     pub(crate) fn push_internal(&mut self, first: &[u8], second: &[u8]) -> Result<(), PushError> {
-        self.write(first, second, None, None)
+        self.write(Parts { first, second, immediate: None }, None)
     }
 
     /// Writes one message; without `polls`, an internal one.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "below 2^27, as the caller has checked")]
-    fn write(
-        &mut self,
-        first: &[u8],
-        second: &[u8],
-        immediate: Option<u32>,
-        polls: Option<&u32>,
-    ) -> Result<(), PushError> {
-        let length = first.len() + second.len();
-        if length > room(immediate.is_some()) as usize {
+    fn write(&mut self, parts: Parts<'_>, polls: Option<&u32>) -> Result<(), PushError> {
+        let slots = parts.slots();
+        let place = self.straight(slots);
+        if slots == 0 || is_before(self.unchecked, place.next) {
             // A copy of the header is passed, so that the address of a header that was made in
             // registers isn't taken.
             let mut header = [0; Outgoing::HEADER_MAX];
-            let copy = &mut header[..first.len()];
-            copy.copy_from_slice(first);
-            return self.push_long(copy, second, immediate, polls);
+            let first = &mut header[..parts.first.len()];
+            first.copy_from_slice(parts.first);
+            return self.write_to_new_place(Parts { first, ..parts }, polls);
         }
-        let mut place = self.straight(1);
-        if !is_before(self.produced, self.unchecked) {
-            place = self.place(1, WriteWay::Ordinary, polls)?;
-        }
-        let body = self.ring.slot(self.produced).body.writable();
-        // SAFETY: the slot is free (`place`), so a reader that keeps the rules does not read its
-        // body, and another reader harms only itself. `length` <= `room(..)` <= INLINE_BYTES.
-        unsafe {
-            copy_small(first, body);
-            copy_small(second, body.add(first.len()));
-        }
-        // No message is longer than INLINE_BYTES here.
-        self.publish(place, length as u32, immediate, polls.is_none());
+        // SAFETY: the lines are free, since they are before `unchecked`.
+        unsafe { parts.write_slots(&self.ring, self.produced, slots, self.lap.flags) };
+        self.publish_slots(place, parts, polls.is_none());
         Ok(())
+    }
+
+    /// [`Producer::write`], for a message with a run, or one whose place has to be looked for.
+    #[inline(never)]
+    fn write_to_new_place(
+        &mut self,
+        parts: Parts<'_>,
+        polls: Option<&u32>,
+    ) -> Result<(), PushError> {
+        let slots = parts.slots();
+        if slots == 0 {
+            return self.write_with_run(parts, polls);
+        }
+        let place = self.place(slots, WriteWay::Ordinary, polls)?;
+        let line = self.ring.geometry().line(self.produced);
+        self.lap.mark(line, line + slots - 1);
+        // SAFETY: the lines are free, by `place`.
+        unsafe { parts.write_slots(&self.ring, self.produced, slots, self.lap.flags) };
+        self.publish_slots(place, parts, polls.is_none());
+        self.clear_ahead();
+        Ok(())
+    }
+
+    /// Clears words for the next messages, after one was published that was the first in a line
+    /// without a word of the lap before: the lines behind it have none either, most likely.
+    fn clear_ahead(&mut self) {
+        let geometry = self.ring.geometry();
+        let end = self.produced.wrapping_add(LINES_CLEARED);
+        while is_before(self.unchecked, self.unlooked) && is_before(self.unchecked, end) {
+            let next = self.unchecked.wrapping_add(1);
+            let clear = self.lap.clear_lines(geometry.line(next));
+            if clear == 0 {
+                self.ring.slot(next).word.store(0, Relaxed);
+            }
+            let clear = self.unchecked.wrapping_add(clear.max(1));
+            self.unchecked = if is_before(clear, self.unlooked) { clear } else { self.unlooked };
+        }
     }
 
     /// Finds the place of a message of so many lines, and clears the word of the next slot.
@@ -427,18 +450,16 @@ impl Producer {
         }
     }
 
-    /// Completes a slot whose body was written: stores the immediate data, and the word last.
+    /// Stores the word of a message that lies in slots. They go to the cache that the cores share,
+    /// where the reader finds them sooner, and this writer in the next lap.
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, reason = "the constants are below 64")]
-    fn publish(&mut self, place: SlotPlace, length: u32, immediate: Option<u32>, internal: bool) {
-        if let Some(value) = immediate {
-            let at = INLINE_BYTES - IMMEDIATE_BYTES;
-            let slot = self.ring.slot(self.produced);
-            // SAFETY: these are the last bytes of a free slot's body; the message's bytes end
-            // before them.
-            unsafe { slot.body.writable().add(at).cast::<[u8; 4]>().write(value.to_le_bytes()) };
+    fn publish_slots(&mut self, place: SlotPlace, parts: Parts<'_>, internal: bool) {
+        let first = self.produced;
+        self.store(place, parts.meta(internal, place.is_last));
+        self.ring.demote_slot(first);
+        if place.lines == 2 {
+            self.ring.demote_slot(first.wrapping_add(1));
         }
-        self.store(place, Meta::new(length, immediate.is_some(), internal, place.is_last));
     }
 
     /// Stores the word of a message, and goes on to the next slot.
@@ -460,20 +481,10 @@ impl Producer {
     }
 
     #[inline(never)]
-    #[allow(clippy::cast_possible_truncation, reason = "at most the geometry's message_max")]
-    fn push_long(
-        &mut self,
-        first: &[u8],
-        second: &[u8],
-        immediate: Option<u32>,
-        polls: Option<&u32>,
-    ) -> Result<(), PushError> {
-        let room = room(immediate.is_some()) as usize;
-        let length = first.len() + second.len();
-        let outside = (length - room) as u32;
-        let lines = lines_of(outside);
+    fn write_with_run(&mut self, parts: Parts<'_>, polls: Option<&u32>) -> Result<(), PushError> {
+        let outside = parts.outside();
         let way = self.writing.way(outside as usize);
-        let place = self.place(lines, way, polls)?;
+        let place = self.place(lines_of(outside), way, polls)?;
         let at = self.produced.wrapping_add(1);
         // All lines of the run are requested at once. Without this, the stores would wait for one
         // line after the other, since the reader's cache has had them since the last round.
@@ -483,24 +494,9 @@ impl Producer {
         }
         let body = self.ring.slot(self.produced).body.writable();
         let run = self.ring.writable_run(at, outside);
-        // SAFETY: slot and run are free, by `place`. The first `room` bytes go to the body, which
-        // has as many; the other `outside` bytes go to the run, which has whole lines to itself.
-        unsafe {
-            if first.len() >= room {
-                ptr::copy_nonoverlapping(first.as_ptr(), body, room);
-                let rest = &first[room..];
-                ptr::copy_nonoverlapping(rest.as_ptr(), run, rest.len());
-                ptr::copy_nonoverlapping(second.as_ptr(), run.add(rest.len()), second.len());
-            } else {
-                let (inline, rest) = second.split_at(room - first.len());
-                // The run comes first: streaming waits for stores before it, and the slot's line
-                // has to come from the reader, which looks at it all the time.
-                self.writing.write(way, rest, run);
-                ptr::copy_nonoverlapping(first.as_ptr(), body, first.len());
-                ptr::copy_nonoverlapping(inline.as_ptr(), body.add(first.len()), inline.len());
-            }
-        }
-        self.publish(place, length as u32, immediate, polls.is_none());
+        // SAFETY: slot and run are free, by `place`.
+        unsafe { parts.write_run(&mut self.writing, way, body, run) };
+        self.store(place, parts.meta(polls.is_none(), place.is_last));
         let is_alone = polls.is_some_and(|polls| self.is_alone(*polls));
         if is_hinted {
             self.hint(at, outside, is_alone);

@@ -1,7 +1,5 @@
 //! A slot of a ring, and the check of its first word.
 
-use tagmatch_device::Bytes;
-
 use crate::sync::{AtomicU64, Body};
 
 pub(crate) use crate::sync::INLINE_BYTES;
@@ -9,10 +7,13 @@ pub(crate) use crate::sync::INLINE_BYTES;
 /// [`INLINE_BYTES`], for arithmetic on lengths.
 pub(crate) const BODY_BYTES: u32 = 56;
 
-/// Bytes of immediate data, at the end of the slot.
+/// Bytes of immediate data, at the end of the last slot.
 pub(crate) const IMMEDIATE_BYTES: usize = 4;
 
-/// A slot: the cache line in which a message begins.
+/// Bytes of a copy of one or two slots' bodies, and of the bytes behind them that are copied along.
+pub(crate) const COPY_BYTES: usize = 128;
+
+/// A slot: the cache line in which a message begins, or the second one of a message of two.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// High half: [`Meta`], which says in which lap the message was written. Low half: how far the
@@ -32,11 +33,11 @@ const _: () = assert!(BODY_BYTES as usize == INLINE_BYTES && IMMEDIATE_BYTES == 
 const _: () = assert!(size_of::<Slot>() == 64 && align_of::<Slot>() == 64);
 
 impl Slot {
-    /// Copies the body out, once. The writer can change it at any time, so everything is decided on
-    /// this copy.
+    /// Copies the body out, once, and zeros behind it. The writer can change it at any time, so
+    /// everything is decided on this copy.
     #[inline(always)]
-    pub(crate) fn copy_body(&self, copy: &mut [u8; Bytes::HEAD_MAX]) {
-        const { assert!(INLINE_BYTES == 56 && Bytes::HEAD_MAX == 64) };
+    pub(crate) fn copy_body(&self, copy: &mut [u8; COPY_BYTES]) {
+        const { assert!(INLINE_BYTES == 56 && COPY_BYTES >= 64) };
         #[cfg(all(loom, test))]
         copy[..INLINE_BYTES].copy_from_slice(&self.body.read());
         // The loads are as wide as the stores of the copy. A wide load of bytes that were just
@@ -44,7 +45,7 @@ impl Slot {
         // This is assembly, because the compiler must neither split nor repeat the loads.
         #[cfg(all(target_arch = "x86_64", not(all(loom, test))))]
         // SAFETY: reads the 56 bytes of `self.body` and nothing else; SSE2 is in every x86-64. The
-        // stores fill the 64 bytes of `copy`, which need no alignment.
+        // stores fill the first 64 bytes of `copy`, which need no alignment.
         unsafe {
             use std::arch::x86_64::{__m128i, _mm_storeu_si128};
             let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
@@ -69,6 +70,53 @@ impl Slot {
         #[cfg(not(any(target_arch = "x86_64", all(loom, test))))]
         for (to, from) in copy.chunks_exact_mut(8).zip(&self.body.0) {
             to.copy_from_slice(&from.load(std::sync::atomic::Ordering::Relaxed).to_ne_bytes());
+        }
+    }
+
+    /// Copies the bodies of this slot and of a second one out, once, without a gap between them.
+    #[inline(always)]
+    pub(crate) fn copy_bodies(&self, second: &Slot, copy: &mut [u8; COPY_BYTES]) {
+        const { assert!(2 * INLINE_BYTES <= COPY_BYTES) };
+        // The second slot's first bytes are stored together with the first slot's last ones. So no
+        // later load of sixteen bytes at a multiple of sixteen has to wait for two stores.
+        #[cfg(all(target_arch = "x86_64", not(all(loom, test))))]
+        // SAFETY: reads the 56 bytes of each body and nothing else; SSE2 is in every x86-64. The
+        // stores fill the first 112 bytes of `copy`, which need no alignment.
+        unsafe {
+            use std::arch::x86_64::{__m128i, _mm_storeu_si128};
+            let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
+            let (e, f, g): (__m128i, __m128i, __m128i);
+            std::arch::asm!(
+                "movdqu {a}, [{first}]",
+                "movdqu {b}, [{first} + 16]",
+                "movdqu {c}, [{first} + 32]",
+                "movq {d}, [{first} + 48]",
+                "movhps {d}, [{second}]",
+                "movdqu {e}, [{second} + 8]",
+                "movdqu {f}, [{second} + 24]",
+                "movdqu {g}, [{second} + 40]",
+                first = in(reg) self.body.0.as_ptr(),
+                second = in(reg) second.body.0.as_ptr(),
+                a = out(xmm_reg) a,
+                b = out(xmm_reg) b,
+                c = out(xmm_reg) c,
+                d = out(xmm_reg) d,
+                e = out(xmm_reg) e,
+                f = out(xmm_reg) f,
+                g = out(xmm_reg) g,
+                options(nostack, preserves_flags, readonly)
+            );
+            let to = copy.as_mut_ptr().cast::<__m128i>();
+            for (at, part) in [a, b, c, d, e, f, g].into_iter().enumerate() {
+                _mm_storeu_si128(to.add(at), part);
+            }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(all(loom, test)))))]
+        {
+            self.copy_body(copy);
+            let mut rest = [0; COPY_BYTES];
+            second.copy_body(&mut rest);
+            copy[INLINE_BYTES..2 * INLINE_BYTES].copy_from_slice(&rest[..INLINE_BYTES]);
         }
     }
 }
@@ -125,13 +173,22 @@ impl Meta {
     #[inline(always)]
     fn shape(self, length: u32) -> MessageShape {
         let immediate = self.0 & Self::IMMEDIATE != 0;
+        let room = room(immediate);
+        let slots = if is_in_two_slots(length, immediate) { 2 } else { 1 };
         MessageShape {
             length,
-            inline: length.min(room(immediate)),
+            slots,
+            inline: if slots == 2 { length } else { length.min(room) },
             immediate,
             internal: self.0 & Self::INTERNAL != 0,
             is_last: self.0 & Self::LAST != 0,
         }
+    }
+
+    /// The word of a message's second slot: no message in the lap after this one.
+    #[inline(always)]
+    pub(crate) fn of_second_slot(lap: Meta) -> u64 {
+        Meta(0).word(lap, 0)
     }
 
     /// The word of a slot. `lap`: the flags of the lap. `taken`: how far the writer has read the
@@ -151,10 +208,16 @@ impl Meta {
     }
 }
 
-/// Bytes of a message that fit into its slot.
+/// Bytes of a message that fit into the last of its slots.
 #[inline(always)]
 pub(crate) fn room(immediate: bool) -> u32 {
     if immediate { BODY_BYTES - 4 } else { BODY_BYTES }
+}
+
+/// Whether a message that doesn't fit into one slot lies in two slots, and not in a slot and a run.
+#[inline(always)]
+pub(crate) fn is_in_two_slots(length: u32, immediate: bool) -> bool {
+    length > BODY_BYTES && length <= BODY_BYTES + room(immediate)
 }
 
 /// The longest messages that a reader accepts.
@@ -171,9 +234,11 @@ pub struct Bounds {
 pub struct MessageShape {
     /// Bytes of the message.
     pub length: u32,
-    /// Bytes of it that lie in the slot; the rest lies in the lines behind it.
+    /// Slots that it takes. If there are two, all bytes lie in them.
+    pub slots: u32,
+    /// Bytes of it that lie in slots; the rest lies in the lines behind.
     pub inline: u32,
-    /// Whether there is immediate data at the end of the slot.
+    /// Whether there is immediate data at the end of the last slot.
     pub immediate: bool,
     /// Whether this is an internal message, which the engine doesn't get.
     pub internal: bool,
@@ -182,7 +247,7 @@ pub struct MessageShape {
 }
 
 impl MessageShape {
-    /// Bytes of the message that are not in the slot.
+    /// Bytes of the message that are not in slots.
     #[inline]
     pub fn outside(self) -> u32 {
         self.length - self.inline
@@ -221,7 +286,8 @@ mod tests {
                 let max = if shape.internal { 40000 } else { 16448 };
                 prop_assert!(shape.length <= max);
                 let tail = if shape.immediate { IMMEDIATE_BYTES } else { 0 };
-                prop_assert!(shape.inline as usize + tail <= INLINE_BYTES);
+                prop_assert!(shape.inline as usize + tail <= shape.slots as usize * INLINE_BYTES);
+                prop_assert!(shape.slots == 1 || shape.slots == 2 && shape.outside() == 0);
                 prop_assert!(shape.inline <= shape.length);
                 let MessageShape { length, immediate, internal, is_last, .. } = shape;
                 let again = Meta::new(length, immediate, internal, is_last);

@@ -142,7 +142,7 @@ fn two_messages(take: impl Fn(&mut Consumer, &mut Watch) -> Option<(Option<u32>,
     let ring = ring();
     let mut producer = Producer::new(ring.clone(), Arc::default());
     let writer = thread::spawn(move || {
-        producer.push(&[1; 16], &[2; 8], Some(7), &0).unwrap();
+        producer.push(&[1; 16], &[2; 64], Some(7), &0).unwrap();
         producer.push(&[3; 16], &[4; 200], None, &0).unwrap();
     });
     let mut consumer = Consumer::new(ring, MESSAGE_MAX, Arc::default());
@@ -153,7 +153,7 @@ fn two_messages(take: impl Fn(&mut Consumer, &mut Watch) -> Option<(Option<u32>,
         }
         thread::yield_now();
     };
-    assert_eq!(next(), (Some(7), [vec![1; 16], vec![2; 8]].concat()));
+    assert_eq!(next(), (Some(7), [vec![1; 16], vec![2; 64]].concat()));
     assert_eq!(next(), (None, [vec![3; 16], vec![4; 200]].concat()));
     writer.join().unwrap();
 }
@@ -185,7 +185,7 @@ fn messages_arrive_whole_by_the_short_way() {
 
 #[test]
 fn a_place_is_written_again_only_after_it_was_read() {
-    for length in [8, 450] {
+    for length in [8, 64, 450] {
         check(3, move || {
             let ring = ring();
             let mut producer = Producer::new(ring.clone(), Arc::default());
