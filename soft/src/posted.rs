@@ -11,8 +11,9 @@ use crate::tag::{Pattern, SourceId, Tag, TagMask};
 /// See [`PostedList::patience`].
 const PATIENCE: u32 = 64;
 /// The most receives that share a lane with an older one: the number that has to move at once if
-/// the list outgrows its lanes.
-const SHARING_MAX: usize = 128;
+/// the list outgrows its lanes, which takes some tens of microseconds. Larger windows of equal
+/// receives than this are rare.
+const SHARING_MAX: usize = 1024;
 /// A receive counts as matched soon if fewer sequence numbers than this were given out since its
 /// own: those of a third of the lanes.
 const SOON: u64 = LANES as u64 / 3 * PostOrder::STEP;
@@ -131,7 +132,7 @@ impl<T: Copy> PostedList<T> {
         sequence
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_short(&mut self, envelope: TagSource, shape: Shape, value: T) -> PostedHandle {
         let sequence = self.next_sequence();
         let lane = self.short.add(envelope, shape, sequence);
@@ -253,7 +254,7 @@ impl<T: Copy> PostedList<T> {
 
     /// Removes the oldest receive of a lane. The lane's sequence number stays valid for the next
     /// one: no receive of another lane was posted between those of this lane.
-    #[inline]
+    #[inline(always)]
     fn remove_oldest(&mut self, lane: usize) -> T {
         let entry = self.slots[lane];
         let Receive { value, link: ChainLink { next, .. }, .. } = *self.receives.entry(entry);

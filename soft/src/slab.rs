@@ -166,7 +166,7 @@ impl<E: Copy> Slab<E> {
     }
 
     /// Frees the slot of a live entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, index: u32) -> E {
         if self.vacate(index) {
             self.slots[index as usize].extra = self.free;
