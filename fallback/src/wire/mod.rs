@@ -46,7 +46,7 @@ pub struct Tmh {
 
 impl Tmh {
     /// Writes the header.
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self) -> [u8; TMH_BYTES] {
         tm::Tmh { opcode: self.opcode, app_ctx: self.app_ctx.0, tag: self.tag.0 }.emit()
     }
@@ -284,12 +284,11 @@ pub enum WireMessage {
 
 impl WireMessage {
     /// Reads the header of an eager message, and of no other: the short way to the common case.
-    #[inline]
+    #[inline(always)]
     pub fn parse_eager(bytes: &Bytes<'_>) -> Option<Tmh> {
-        let header: [u8; TMH_BYTES] = bytes.array(0)?;
-        let app_ctx = AppCtx(be32(&header, 4));
-        let eager = header[0] == Opcode::Eager as u8 && app_ctx.0 & AppCtx::NOT_EAGER == 0;
-        eager.then(|| Tmh { opcode: Opcode::Eager, app_ctx, tag: Tag(be64(&header, 8)) })
+        let tm::Tmh { opcode, app_ctx, tag } = tm::Tmh::parse_of(bytes.first()?, Opcode::Eager)?;
+        let is_eager = app_ctx & AppCtx::NOT_EAGER == 0;
+        is_eager.then_some(Tmh { opcode, app_ctx: AppCtx(app_ctx), tag: Tag(tag) })
     }
 
     /// Reads any message.

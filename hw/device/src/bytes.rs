@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ptr;
 
 use crate::copy::copy_small;
 use crate::room::Room;
@@ -12,6 +13,7 @@ use crate::room::Room;
 /// They may lie in memory that the sender can still write, so there is no slice of them. A reader
 /// copies them out, and decides on the copy alone. The device has copied the first bytes, which
 /// include the header, already.
+#[derive(Clone, Copy)]
 pub struct Bytes<'a> {
     head: &'a [u8],
     tail: *const u8,
@@ -34,14 +36,28 @@ impl<'a> Bytes<'a> {
         unsafe { Self::from_parts(head, tail.as_ptr(), tail.len()) }
     }
 
-    /// A head that was copied out, and the rest of the message where it lies.
+    /// A head that was copied out, and the rest of the message where it lies. If there is a rest,
+    /// the head has at least [`Bytes::HEAD_MAX`] bytes.
     ///
     /// # Safety
     /// For the lifetime `'a`, `tail_length` bytes at `tail` stay mapped and readable. Another
     /// process may be writing them.
     #[inline]
     pub unsafe fn from_parts(head: &'a [u8], tail: *const u8, tail_length: usize) -> Self {
+        debug_assert!(tail_length == 0 || head.len() >= Self::HEAD_MAX);
         Bytes { head, tail, tail_length, lifetime: PhantomData }
+    }
+
+    /// The head, if that is the whole message.
+    #[inline(always)]
+    pub fn whole_head(&self) -> Option<&'a [u8]> {
+        (self.tail_length == 0).then_some(self.head)
+    }
+
+    /// A message whose head is all of it.
+    #[inline(always)]
+    pub fn of_head(head: &'a [u8]) -> Self {
+        Bytes { head, tail: ptr::null(), tail_length: 0, lifetime: PhantomData }
     }
 
     /// The number of bytes.
@@ -68,6 +84,13 @@ impl<'a> Bytes<'a> {
         Some(out)
     }
 
+    /// The first `N` bytes, if the device has copied so many. For headers: it has copied all of a
+    /// message, or [`Bytes::HEAD_MAX`] bytes.
+    #[inline(always)]
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        self.head.first_chunk().copied()
+    }
+
     /// Copies bytes from `offset` on into `out`, as many as there are and fit, and returns how
     /// many.
     #[inline(always)]
@@ -87,7 +110,9 @@ impl<'a> Bytes<'a> {
             unsafe { copy_small(from, out.as_mut_ptr().cast()) };
             return length;
         }
-        self.copy_run_to(offset, out)
+        // A copy is passed, so that bytes whose parts are in registers stay there.
+        let copy = *self;
+        copy.copy_run_to(offset, out)
     }
 
     #[inline(never)]
@@ -106,7 +131,7 @@ impl<'a> Bytes<'a> {
             // sender wrote.
             unsafe {
                 let to = rest.as_mut_ptr().cast();
-                std::ptr::copy_nonoverlapping(self.tail.add(skip), to, rest.len());
+                ptr::copy_nonoverlapping(self.tail.add(skip), to, rest.len());
             }
         }
         wanted
@@ -154,6 +179,7 @@ mod tests {
         assert_eq!(bytes.array::<4>(0), Some([0, 1, 2, 3]));
         assert_eq!(bytes.array::<4>(97), None);
         assert_eq!(bytes.array::<1>(usize::MAX), None);
+        assert_eq!((bytes.first::<2>(), bytes.first::<65>()), (Some([0, 1]), None));
         assert_eq!(bytes.to_vec(50), all[50..]);
         assert_eq!(bytes.to_vec(99), [99]);
         assert!(bytes.to_vec(100).is_empty() && bytes.to_vec(1000).is_empty());

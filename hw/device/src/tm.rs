@@ -48,13 +48,23 @@ pub struct Tmh {
 
 impl Tmh {
     /// Writes the header.
-    #[inline]
+    // As one number, and always inlined: of a header that is written in pieces, each byte would be
+    // copied through memory.
+    #[inline(always)]
     pub fn emit(&self) -> [u8; TMH_BYTES] {
-        let mut out = [0; TMH_BYTES];
-        out[0] = self.opcode as u8;
-        out[4..8].copy_from_slice(&self.app_ctx.to_be_bytes());
-        out[8..16].copy_from_slice(&self.tag.to_be_bytes());
-        out
+        let fields = u128::from(self.opcode as u8) << 120
+            | u128::from(self.app_ctx) << 64
+            | u128::from(self.tag);
+        fields.to_be_bytes()
+    }
+
+    /// Reads the header if it has this opcode, as one number.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the number apart")]
+    pub fn parse_of(bytes: [u8; TMH_BYTES], opcode: Opcode) -> Option<Self> {
+        let fields = u128::from_be_bytes(bytes);
+        let is_of_opcode = (fields >> 120) as u8 == opcode as u8;
+        is_of_opcode.then_some(Tmh { opcode, app_ctx: (fields >> 64) as u32, tag: fields as u64 })
     }
 
     /// Reads the header. The reserved bytes are ignored, since UCX stores data of its own there.
@@ -132,6 +142,8 @@ mod tests {
             let mut bytes = [0xff; TMH_BYTES];
             bytes[0] = byte;
             assert_eq!(Tmh::parse(&bytes), Ok(Tmh { opcode, app_ctx: u32::MAX, tag: u64::MAX }));
+            assert_eq!(Tmh::parse_of(bytes, opcode).as_ref(), Tmh::parse(&bytes).as_ref().ok());
+            assert_eq!(Tmh::parse_of([byte ^ 1; TMH_BYTES], opcode), None);
             assert_eq!(Tmh { opcode, app_ctx: 0, tag: 0 }.emit()[0], byte);
         }
         for byte in 4..=u8::MAX {
