@@ -18,7 +18,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tagmatch_device::Address;
-use tagmatch_fallback::{Completion, EndList, Fault, Posted, RequestId};
+use tagmatch_fallback::{Completion, EndList, Fault, Posted, RequestId, WaitedEnd};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::awaited::{Awaited, Watched};
@@ -88,6 +88,17 @@ impl State {
             return (events, self.engine.requests().is_over(request));
         }
         self.engine.progress_until(request)
+    }
+
+    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is over
+    /// with success.
+    #[inline(always)]
+    pub(crate) fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd {
+        if self.sleepers > 0 {
+            self.progress();
+            return self.engine.requests_mut().take_end(request);
+        }
+        self.engine.progress_to_end(request)
     }
 
     /// Makes progress as [`State::progress_until`] does, and takes the result if the request is
@@ -463,7 +474,7 @@ mod tests {
 
     fn receive(state: &mut State) -> RequestId {
         let all = Pattern::new(Tag(0), TagMask::ANY);
-        state.engine.receive_with(&all, Buffer::zeroed(8), false, None).unwrap()
+        state.engine.receive_parts(&all, Buffer::zeroed(8).into_parts(), false, None).unwrap()
     }
 
     /// Whatever call a thread makes, another one that sleeps on the device learns of what comes

@@ -4,9 +4,9 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    JoinAndSleep, Limits, Network, Outgoing, PeerId, RawMemory, ReadError, ReadMode, ReadRequest,
-    Refused, Registered, TagList,
+    Address, Buffer, Device, DeviceError, Event, EventDescriptor, EventSink, Exposure, ExposureId,
+    Flush, JoinAndSleep, Limits, Network, Outgoing, PeerId, Polled, RawMemory, ReadError, ReadMode,
+    ReadRequest, Refused, Registered, TagList, hand_on,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -186,6 +186,14 @@ impl Device for WorkerDevice {
     #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
         on!(self, device => device.poll())
+    }
+
+    #[inline(always)]
+    fn poll_into(&mut self, sink: impl EventSink) -> Polled {
+        match self {
+            WorkerDevice::Shm(shm) => shm.poll_into(sink),
+            WorkerDevice::Other(device) => hand_on(device.poll(), sink),
+        }
     }
 
     fn sent_beyond(&self) -> u64 {

@@ -58,6 +58,7 @@ pub enum QueuedSend {
 }
 
 impl QueuedRequest {
+    #[inline(always)]
     pub(crate) fn begun<A: Access>(access: &A, posted: Posted) -> Result<Self, Failed> {
         let worker = access.fixed().worker;
         match posted {

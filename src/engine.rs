@@ -4,9 +4,10 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::matching::MatchAndSleep;
-use tagmatch_device::{Buffer, DeviceError, EventDescriptor, PeerId};
+use tagmatch_device::{Buffer, BufferParts, DeviceError, EventDescriptor, PeerId};
 use tagmatch_fallback::{
     Delegated, EndList, Engine, Fault, MatchEngine, Posted, RequestId, Requests, Send, SendMode,
+    WaitedEnd,
 };
 #[cfg(feature = "ofi")]
 use tagmatch_ofi::{Ofi, OfiConfig};
@@ -132,15 +133,28 @@ impl WorkerEngine {
         on!(self, engine => engine.send_from(message, mode))
     }
 
-    /// The fault is in a box, so that the result fits a register.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn inject(
         &mut self,
         peer: PeerId,
         tag: Tag,
         payload: &[u8],
     ) -> Result<(), Box<Fault>> {
-        let sent = on!(self, engine => engine.inject(Send::new(peer, tag, payload), u64::MAX));
+        if let WorkerEngine::Matching(engine) = self
+            && engine.inject_at_once(Send::new(peer, tag, payload))
+        {
+            return Ok(());
+        }
+        self.inject_queued(peer, tag, payload)
+    }
+
+    /// The message in parts, so that it needs no address. The fault is in a box, so that the result
+    /// fits a register.
+    #[cold]
+    #[inline(never)]
+    fn inject_queued(&mut self, peer: PeerId, tag: Tag, payload: &[u8]) -> Result<(), Box<Fault>> {
+        let message = Send::new(peer, tag, payload);
+        let sent = on!(self, engine => engine.inject_queued(message, u64::MAX));
         sent.map(drop).map_err(Box::new)
     }
 
@@ -159,20 +173,20 @@ impl WorkerEngine {
     }
 
     #[inline(always)]
-    pub(crate) fn receive_with(
+    pub(crate) fn receive_parts(
         &mut self,
         pattern: &Pattern,
-        buffer: Buffer,
+        buffer: BufferParts,
         is_sole: bool,
         context: Option<u64>,
     ) -> Posted {
         match self {
             WorkerEngine::Matching(engine) => {
-                engine.receive_with(pattern, buffer, is_sole, context)
+                engine.receive_parts(pattern, buffer, is_sole, context)
             }
             WorkerEngine::Delegated(engine) => {
                 let pattern = *pattern;
-                out_of_line(move || engine.receive_with(&pattern, buffer, is_sole, context))
+                out_of_line(move || engine.receive_parts(&pattern, buffer, is_sole, context))
             }
         }
     }
@@ -185,6 +199,17 @@ impl WorkerEngine {
     #[inline(always)]
     pub(crate) fn progress_until(&mut self, request: RequestId) -> (usize, bool) {
         on!(self, engine => engine.progress_until(request))
+    }
+
+    #[inline(always)]
+    pub(crate) fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd {
+        match self {
+            WorkerEngine::Matching(engine) => engine.progress_to_end(request),
+            WorkerEngine::Delegated(engine) => {
+                out_of_line(|| engine.progress_until(request));
+                engine.requests_mut().take_end(request)
+            }
+        }
     }
 
     #[inline]

@@ -1,5 +1,6 @@
 //! Sends of slices, without a request.
 
+use tagmatch_device::PeerId;
 use tagmatch_fallback::Send;
 use tagmatch_soft::Tag;
 
@@ -19,9 +20,14 @@ impl<A: Access> WorkerOf<A> {
     #[inline]
     pub fn inject(&self, peer: Peer, tag: impl Into<Tag>, payload: &[u8]) -> Result<(), Error> {
         let id = self.own(peer)?;
-        let tag = tag.into();
+        self.inject_own(id, tag.into(), payload).map_or(Ok(()), |error| Err(*error))
+    }
+
+    /// The error in a box, so that the result fits a register.
+    #[inline(never)]
+    fn inject_own(&self, id: PeerId, tag: Tag, payload: &[u8]) -> Option<Box<Error>> {
         let sent = self.access.with(|state| state.engine.inject(id, tag, payload));
-        sent.map_err(|fault| self.error(*fault))
+        sent.err().map(|fault| Box::new(self.error(*fault)))
     }
 
     /// As [`inject`](Self::inject), with immediate data if wanted, and with a bound on the copies

@@ -12,6 +12,7 @@ use crate::awaited::Awaited;
 use crate::end::{End, QueuedRequest, QueuedSend};
 use crate::envelope::{Match, Peer, SendOptions, Status};
 use crate::error::Failed;
+use crate::raw::push_made;
 use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
 
@@ -42,12 +43,44 @@ impl<F: FnMut(End)> EndList for Each<F> {
     }
 }
 
+/// Adds ends to a caller's list, each written where it is to be.
+struct Added<'a> {
+    ends: &'a mut Vec<End>,
+    /// How many ends the list still takes.
+    room: usize,
+    worker: u32,
+}
+
+impl EndList for Added<'_> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.room > 0
+    }
+
+    #[inline(always)]
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
+        let worker = self.worker;
+        push_made(self.ends, || {
+            let result = Ok(Status::new(status, worker));
+            End::Operation { context, result, buffer }
+        });
+        self.room -= 1;
+    }
+
+    fn rare(&mut self, end: fallback::End) {
+        self.ends.push(End::new(end, self.worker));
+        self.room -= 1;
+    }
+}
+
 impl State {
     /// Makes progress, and takes the oldest ends, at most `max`; gives the number of events and
     /// that of ends.
     #[inline(never)]
     fn ends(&mut self, ends: &mut Vec<End>, max: usize, worker: u32) -> (usize, usize) {
-        self.each_end(max, worker, |end| ends.push(end))
+        let mut list = Added { ends, room: max, worker };
+        let events = self.take_ends(&mut list);
+        (events, max - list.room)
     }
 
     /// As [`State::ends`], for any function.
@@ -113,14 +146,14 @@ impl<A: Access> WorkerOf<A> {
         context: u64,
     ) -> Result<QueuedRequest, Failed> {
         let which = which.into();
-        let buffer = buffer.into();
+        let buffer = buffer.into().into_parts();
         if let Err(error) = self.check(&which) {
-            return Err(Failed { error, buffer });
+            return Err(Failed { error, buffer: buffer.into_buffer() });
         }
         // No closure: its captures would be stored in memory.
         let mut state = self.access.lock();
         let posted =
-            state.engine.receive_with(which.pattern(), buffer, which.is_sole(), Some(context));
+            state.engine.receive_parts(which.pattern(), buffer, which.is_sole(), Some(context));
         A::unlock(state);
         QueuedRequest::begun(&self.access, posted)
     }

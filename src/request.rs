@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{Completion, Posted, Refused, RequestId};
+use tagmatch_fallback::{Completion, Posted, Refused, RequestId, WaitedEnd};
 
 use crate::access::{Access, Local, State};
 use crate::awaited::Awaited;
@@ -94,20 +94,24 @@ impl<A: Access> Pending<A> {
     fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
         let worker = self.access.fixed().worker;
         let mut state = self.access.lock();
-        if !state.progress_until(self.request).1 {
-            A::unlock(state);
-            let is_taken = self.request == RequestId::NONE;
-            return is_taken.then(|| Err(*failed(None, worker)));
+        match state.progress_to_end(self.request) {
+            WaitedEnd::Done(status, buffer) => {
+                self.request = RequestId::NONE;
+                A::unlock(state);
+                Some(Ok(T::new(Status::new(status, worker), buffer)))
+            }
+            WaitedEnd::Failed => {
+                let request = std::mem::replace(&mut self.request, RequestId::NONE);
+                let completion = state.engine.requests_mut().take(request);
+                A::unlock(state);
+                Some(Err(*failed(completion, worker)))
+            }
+            WaitedEnd::UnderWay => {
+                A::unlock(state);
+                let is_taken = self.request == RequestId::NONE;
+                is_taken.then(|| Err(*failed(None, worker)))
+            }
         }
-        let request = std::mem::replace(&mut self.request, RequestId::NONE);
-        let Some(ended) = state.engine.requests_mut().ended(request) else {
-            let completion = state.engine.requests_mut().take(request);
-            A::unlock(state);
-            return Some(Err(*failed(completion, worker)));
-        };
-        let (status, buffer) = ended.take();
-        A::unlock(state);
-        Some(Ok(T::new(Status::new(status, worker), buffer)))
     }
 
     /// `None`: the limit was reached first. The result is in a box for the reason that [`failed`]

@@ -232,13 +232,13 @@ impl<A: Access> WorkerOf<A> {
     #[inline]
     pub fn recv(&self, which: impl Into<Match>, buffer: impl Into<Buffer>) -> Request<Received, A> {
         let which = which.into();
-        let buffer = buffer.into();
-        if let Some(Err(error)) = which.peer().map(|peer| self.own(peer)) {
-            return Request::refused(error, buffer);
+        let buffer = buffer.into().into_parts();
+        if let Err(error) = self.check(&which) {
+            return Request::refused(error, buffer.into_buffer());
         }
         // No closure: its captures would be stored in memory.
         let mut state = self.access.lock();
-        let posted = state.engine.receive_with(which.pattern(), buffer, which.is_sole(), None);
+        let posted = state.engine.receive_parts(which.pattern(), buffer, which.is_sole(), None);
         A::unlock(state);
         Request::begun(&self.access, posted)
     }
@@ -417,6 +417,7 @@ impl<A: Access> WorkerOf<A> {
 
     /// # Errors
     /// The peer that is named belongs to another worker.
+    #[inline(always)]
     pub(crate) fn check(&self, which: &Match) -> Result<(), Error> {
         which.peer().map_or(Ok(()), |peer| self.own(peer).map(drop))
     }

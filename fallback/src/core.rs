@@ -5,7 +5,7 @@ mod fragments;
 mod waiting;
 
 use tagmatch_device::slab::Key;
-use tagmatch_device::{Buffer, Event, Incoming, Limits, PeerId, ReadError, TagList};
+use tagmatch_device::{Buffer, BufferParts, Event, Incoming, Limits, PeerId, ReadError, TagList};
 use tagmatch_shadow::CancelAnswer;
 use tagmatch_soft::{Pattern, SourceId, TagMask};
 
@@ -40,6 +40,16 @@ pub(crate) struct Core {
     source_bits: TagMask,
 }
 
+/// Whether [`Core::eager`] has taken a message in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EagerTaken {
+    Yes,
+    /// It is another message, and nothing was done.
+    No,
+    /// Nothing was done: more than a receive that ends may follow from it.
+    AsksMore,
+}
+
 impl Core {
     pub(crate) fn new(config: &EngineConfig, offload: Option<Box<Offload>>) -> Self {
         let leaves_short_way = offload.is_some();
@@ -70,13 +80,24 @@ impl Core {
         }
     }
 
-    /// Takes in any event of the device.
+    /// Takes in any event of the device. `ends`: see
+    /// [`MatchEngine::take_ends`](crate::MatchEngine::take_ends).
+    #[inline(never)]
+    pub(crate) fn event(&mut self, event: Event<'_>, ends: &mut impl EndList) {
+        if let Event::Message(incoming) = &event {
+            self.message(incoming, ends);
+        } else {
+            self.rare_event(event);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub(crate) fn take_rare(&mut self, event: Option<Event<'_>>) {
-        let Some(event) = event else { return };
+    fn rare_event(&mut self, event: Event<'_>) {
         match event {
-            Event::Message(incoming) => self.message(&incoming, &mut NoEnds),
+            Event::Message(incoming) => {
+                self.other_message(&incoming, EagerTaken::AsksMore, &mut NoEnds);
+            }
             Event::ReadDone { token, into, result } => self.read_done(token, into, result),
             Event::PeerUp { peer, limits } => self.peer_up(peer, limits),
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
@@ -91,17 +112,27 @@ impl Core {
     /// Takes in a message. `ends`: see [`MatchEngine::take_ends`](crate::MatchEngine::take_ends).
     #[inline(always)]
     pub(crate) fn message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
-        if self.leaves_short_way || !self.eager::<false>(incoming, ends) {
-            self.other_message(incoming, ends);
+        let mut taken = EagerTaken::AsksMore;
+        if !self.leaves_short_way {
+            taken = self.eager::<true>(incoming, ends);
+        }
+        if taken != EagerTaken::Yes {
+            // A copy is passed, so that a message that is in registers stays there.
+            let copy = *incoming;
+            self.other_message(&copy, taken, ends);
         }
     }
 
-    #[cold]
     #[inline(never)]
-    fn other_message(&mut self, incoming: &Incoming<'_>, ends: &mut impl EndList) {
-        if self.state.observer.is_on()
+    fn other_message(
+        &mut self,
+        incoming: &Incoming<'_>,
+        taken: EagerTaken,
+        ends: &mut impl EndList,
+    ) {
+        if taken == EagerTaken::AsksMore
             && self.offload.is_none()
-            && self.eager::<true>(incoming, ends)
+            && self.eager::<false>(incoming, ends) == EagerTaken::Yes
         {
             return;
         }
@@ -148,39 +179,52 @@ impl Core {
         }
     }
 
-    /// The short way of a message: an eager message that matches a posted receive. `false`: the
-    /// message is another one, and nothing was done.
+    /// Takes in an eager message that matches a posted receive. `IS_SHORT`: and of which nothing
+    /// else follows, neither an acknowledgement nor credit nor a call of an observer, so that none
+    /// of it is in the code of the short way.
     #[inline(always)]
-    fn eager<const OBSERVED: bool>(
+    fn eager<const IS_SHORT: bool>(
         &mut self,
         incoming: &Incoming<'_>,
         ends: &mut impl EndList,
-    ) -> bool {
+    ) -> EagerTaken {
         let state = &mut self.state;
         let Incoming { peer, immediate, ref bytes, .. } = *incoming;
-        let Some(tmh) = WireMessage::parse_eager(bytes) else { return false };
-        let Some(known) = state.peers.get_mut(peer.index()) else { return false };
+        let Some(tmh) = WireMessage::parse_eager(bytes) else { return EagerTaken::No };
+        if IS_SHORT && tmh.app_ctx.ack_wanted() {
+            return EagerTaken::AsksMore;
+        }
+        let Some(known) = state.peers.get_mut(peer.index()) else { return EagerTaken::No };
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
         // A message without credit is refused. A peer that is down has no credit.
         let is_low = !known.grant.stays_high(cost);
-        if is_low && !known.grant.covers(cost) || known.state != PeerState::Up {
-            return false;
+        if IS_SHORT && is_low {
+            return EagerTaken::AsksMore;
         }
-        let Some(index) = state.posted.take_match(tmh.tag, SourceId(peer.0)) else { return false };
-        known.grant.passed(cost);
+        if is_low && !known.grant.covers(cost) || known.state != PeerState::Up {
+            return EagerTaken::No;
+        }
+        let Some(index) = state.posted.take_match(tmh.tag, SourceId(peer.0)) else {
+            return EagerTaken::No;
+        };
+        if IS_SHORT {
+            known.grant.passed_high(cost);
+        } else {
+            known.grant.passed(cost);
+        }
         if let Some(matched) = state.requests.matched(index) {
             let line = &mut *matched.line;
             let mut truncated = false;
             if length > line.buffer.len() {
-                truncated = slices::take_long(&mut line.buffer, bytes);
+                truncated = slices::take_long(&mut line.buffer, &{ *bytes });
                 state.counters.truncated += u64::from(truncated);
             }
             bytes.copy_to_room(TMH_BYTES, line.buffer.room().unwrap_or_default());
             state.counters.posted += 1;
             let length = length as u64;
             let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
-            if OBSERVED {
+            if !IS_SHORT {
                 state.observer.tell(|observer| observer.matched(index, &{ status }, false));
             }
             match line.owner {
@@ -203,7 +247,7 @@ impl Core {
         if is_low {
             state.grant_credit(peer);
         }
-        true
+        EagerTaken::Yes
     }
 
     /// Takes in an eager message that matches no posted receive, or that concerns the NIC's list,
@@ -523,23 +567,25 @@ impl Core {
     pub(crate) fn receive(
         &mut self,
         pattern: &Pattern,
-        buffer: Buffer,
+        buffer: BufferParts,
         is_sole: bool,
         context: Option<u64>,
     ) -> Posted {
         if !buffer.is_writable() {
-            return refuse(Fault::ReadOnlyBuffer, buffer);
+            return refuse(Fault::ReadOnlyBuffer, buffer.into_buffer());
         }
         let state = &mut self.state;
         let Some(vacant) = state.requests.vacant() else {
-            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
+            return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer.into_buffer());
         };
         // Here and below a copy of the pattern is used, so that a pattern made in registers stays
         // there.
-        if let Some(message) = state.unexpected.take_index(&{ *pattern }) {
-            let pattern = *pattern;
+        if state.unexpected.has_listed()
+            && let Some(message) = state.unexpected.take_index(&{ *pattern })
+        {
+            let buffer = buffer.into_buffer();
             if self.leaves_short_way {
-                self.found_observed(message, &{ pattern }, buffer.total_len(), is_sole);
+                self.found_observed(message, &{ *pattern }, buffer.total_len(), is_sole);
             }
             return self.receive_unexpected(message, buffer, context);
         }
@@ -549,7 +595,7 @@ impl Core {
             if !state.peers.get(id.index()).is_some_and(lives)
                 && let Some(fault) = peer::fault_of(&state.peers, id)
             {
-                return refuse(fault, buffer);
+                return refuse(fault, buffer.into_buffer());
             }
         }
         let handle = state.posted.post(*pattern, vacant.index());

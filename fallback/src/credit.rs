@@ -175,7 +175,11 @@ pub(crate) struct CreditGrant {
     limit: Amount,
     /// Below this the peer may be due more; see `set_limit`.
     low: Amount,
-    outstanding: Amount,
+    /// What is outstanding, but for `above`.
+    reserve: Amount,
+    /// As much of what is outstanding as leaves no less than `low`: the credit of messages of
+    /// which nothing follows for the grant. Zero if either amount is low.
+    above: Amount,
     held: Amount,
     closed: bool,
 }
@@ -185,20 +189,34 @@ impl CreditGrant {
     pub(crate) fn open(pool: &mut Pool) -> (Self, Amount) {
         let from_pool = pool.take(pool.config.first);
         let limit = from_pool.plus(Amount { messages: FLOOR_MESSAGES, bytes: 0 });
-        let mut grant = CreditGrant { from_pool, outstanding: limit, ..CreditGrant::default() };
+        let mut grant = CreditGrant { from_pool, ..CreditGrant::default() };
         grant.set_limit(limit);
+        grant.set_outstanding(limit);
         (grant, limit)
     }
 
     /// Takes the credit of a message that has come. `false`: the peer had no credit for it.
     #[inline]
     pub(crate) fn arrived(&mut self, cost: Amount) -> bool {
-        let allowed = self.outstanding.covers(cost);
+        let allowed = self.covers(cost);
         if allowed {
-            self.outstanding = self.outstanding.minus(cost);
+            self.set_outstanding(self.outstanding().minus(cost));
             self.held = self.held.plus(cost);
         }
         allowed
+    }
+
+    /// What is granted and not yet spent.
+    #[inline]
+    fn outstanding(&self) -> Amount {
+        self.reserve.plus(self.above)
+    }
+
+    fn set_outstanding(&mut self, outstanding: Amount) {
+        let low = self.low;
+        let is_high = outstanding.covers(low);
+        self.above = if is_high { outstanding.minus(low) } else { Amount::default() };
+        self.reserve = outstanding.minus(self.above);
     }
 
     /// Accounts for a message that has come within the credit and is gone again at once:
@@ -206,41 +224,48 @@ impl CreditGrant {
     #[inline]
     pub(crate) fn passed(&mut self, cost: Amount) {
         debug_assert!(self.covers(cost) && !self.closed);
-        self.outstanding.messages = self.outstanding.messages.wrapping_sub(cost.messages);
-        self.outstanding.bytes = self.outstanding.bytes.wrapping_sub(cost.bytes);
+        self.set_outstanding(self.outstanding().minus(cost));
+    }
+
+    /// As [`CreditGrant::passed`], if [`CreditGrant::stays_high`].
+    #[inline(always)]
+    pub(crate) fn passed_high(&mut self, cost: Amount) {
+        debug_assert!(self.stays_high(cost) && !self.closed);
+        self.above.messages = self.above.messages.wrapping_sub(cost.messages);
+        self.above.bytes = self.above.bytes.wrapping_sub(cost.bytes);
     }
 
     /// The credit of messages that are gone, which the peer was not granted again yet: what is
     /// neither outstanding nor held. Of an open grant.
     fn back(&self) -> Amount {
-        self.limit.minus(self.outstanding).minus(self.held)
+        self.limit.minus(self.outstanding()).minus(self.held)
     }
 
     /// Whether the peer has credit for a message, and will not be due more after it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stays_high(&self, cost: Amount) -> bool {
-        let CreditGrant { outstanding, low, .. } = self;
-        (outstanding.messages > low.messages) & (outstanding.bytes >= low.bytes + cost.bytes)
+        self.above.covers(cost)
     }
 
     /// Whether the peer has credit for a message.
     #[inline]
     pub(crate) fn covers(&self, cost: Amount) -> bool {
-        self.outstanding.covers(cost)
+        self.outstanding().covers(cost)
     }
 
     /// Whether so little is outstanding that the peer may be due more.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        let CreditGrant { outstanding, low, .. } = self;
-        (outstanding.messages < low.messages) | (outstanding.bytes < low.bytes)
+        !self.outstanding().covers(self.low)
     }
 
     /// Up to half of the limit counts as low. If the limit is zero, nothing does.
     fn set_limit(&mut self, limit: Amount) {
         let low = |limit: u64| if limit == 0 { 0 } else { limit / 2 + 1 };
+        let outstanding = self.outstanding();
         self.limit = limit;
         self.low = Amount { messages: low(limit.messages), bytes: low(limit.bytes) };
+        self.set_outstanding(outstanding);
     }
 
     /// Accounts for a message that is gone.
@@ -264,12 +289,12 @@ impl CreditGrant {
     #[inline(never)]
     fn top_up(&mut self, pool: &mut Pool) -> Option<Amount> {
         self.adapt(pool);
-        let out = self.outstanding;
+        let out = self.outstanding();
         let back = self.back();
         let worth = |back: u64, out: u64| back > 0 && back >= out;
         let is_worth = worth(back.messages, out.messages) || worth(back.bytes, out.bytes);
         is_worth.then(|| {
-            self.outstanding = out.plus(back);
+            self.set_outstanding(out.plus(back));
             back
         })
     }
@@ -320,7 +345,7 @@ impl CreditGrant {
         }
         self.low = Amount::default();
         let idle = self.limit.minus(self.held);
-        self.outstanding = Amount::default();
+        self.set_outstanding(Amount::default());
         self.give_back(idle, pool);
         pool.kept = pool.kept.plus(self.from_pool);
     }
@@ -350,10 +375,12 @@ impl SendCredit {
         self.0.covers(cost)
     }
 
+    /// Takes the credit of a message, which it covers.
     #[inline]
     pub(crate) fn spend(&mut self, cost: Amount) {
         debug_assert!(self.covers(cost));
-        self.0 = self.0.minus(cost);
+        self.0.messages = self.0.messages.wrapping_sub(cost.messages);
+        self.0.bytes = self.0.bytes.wrapping_sub(cost.bytes);
     }
 
     pub(crate) fn add(&mut self, credit: Amount) {
@@ -453,7 +480,7 @@ mod tests {
             waiting
         };
         let waiting = fill(&mut first, &mut allowance, &mut pool);
-        let mut other = SendCredit(Amount { messages: second.outstanding.messages, bytes: 0 });
+        let mut other = SendCredit(Amount { messages: second.outstanding().messages, bytes: 0 });
         fill(&mut second, &mut other, &mut pool);
         assert!(pool.free.messages <= 1000 / 8, "{pool:?}");
         for _ in 0..waiting {
@@ -506,8 +533,8 @@ mod tests {
                 if let Some(credit) = grant.due(&mut pool) {
                     allowance.add(credit);
                 }
-                prop_assert_eq!(grant.outstanding, allowance.0);
-                prop_assert_eq!(grant.limit, grant.outstanding.plus(grant.held).plus(grant.back()));
+                prop_assert_eq!(grant.outstanding(), allowance.0);
+                prop_assert_eq!(grant.limit, grant.outstanding().plus(grant.held).plus(grant.back()));
                 prop_assert!(!waiting.is_empty() || allowance.covers(Amount::RENDEZVOUS));
                 let granted = peers.iter().fold(Amount::default(), |sum, p| sum.plus(p.0.from_pool));
                 prop_assert_eq!(granted.plus(pool.free), config().pool);

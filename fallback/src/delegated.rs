@@ -9,7 +9,8 @@ use tagmatch_device::matching::{
 };
 use tagmatch_device::slab::Key;
 use tagmatch_device::{
-    Address, Buffer, Bug, DeviceError, DownReason, OrBug, PeerId, RawMemory, Registered, bugs,
+    Address, Buffer, BufferParts, Bug, DeviceError, DownReason, OrBug, PeerId, RawMemory,
+    Registered, bugs,
 };
 use tagmatch_soft::{Pattern, Tag};
 
@@ -164,13 +165,14 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
         &mut self.requests
     }
 
-    fn receive_with(
+    fn receive_parts(
         &mut self,
         pattern: &Pattern,
-        buffer: Buffer,
+        buffer: BufferParts,
         _is_sole: bool,
         context: Option<u64>,
     ) -> Posted {
+        let buffer = buffer.into_buffer();
         let Some(vacant) = self.requests.vacant() else {
             return refuse(Fault::TooMany { limit: REQUESTS_MAX }, buffer);
         };

@@ -6,8 +6,8 @@ mod forget;
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, PeerId, RawMemory, ReadError, ReadMode,
-    ReadRequest, Registered, bugs,
+    Address, Buffer, BufferParts, Device, DeviceError, Event, EventSink, Incoming, PeerId, Polled,
+    RawMemory, ReadError, ReadMode, ReadRequest, Registered, bugs,
 };
 use tagmatch_soft::Pattern;
 
@@ -25,7 +25,7 @@ use crate::offload::Offload;
 use crate::peers::peer::{BacklogSend, Peer, PeerState};
 use crate::requests::ends::{EndList, NoEnds};
 use crate::requests::request::{
-    MessageId, Posted, RequestId, Send, SendMode, Started, Status, refuse,
+    MessageId, Posted, RequestId, Send, SendMode, Started, Status, WaitedEnd, refuse,
 };
 use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::sending::Sending;
@@ -227,10 +227,10 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     #[inline(always)]
-    fn receive_with(
+    fn receive_parts(
         &mut self,
         pattern: &Pattern,
-        buffer: Buffer,
+        buffer: BufferParts,
         is_sole: bool,
         context: Option<u64>,
     ) -> Posted {
@@ -341,6 +341,31 @@ impl<D: Device> MatchEngine for Engine<D> {
         (events, is_over)
     }
 
+    #[inline(always)]
+    fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd {
+        let mut events = 0;
+        loop {
+            // The result is taken as soon as it is there, by one look at the request.
+            let end = self.requests_mut().take_end(request);
+            if !matches!(end, WaitedEnd::UnderWay) {
+                // One that always finds its request over must not keep others from going out.
+                if !self.sending.waiting_for_room().is_empty() {
+                    self.retry();
+                }
+                return end;
+            }
+            if events == EVENTS_PER_PROGRESS || !self.take_event(&mut NoEnds) {
+                break;
+            }
+            events += 1;
+        }
+        if self.sending.waiting_for_room().is_empty() {
+            return WaitedEnd::UnderWay;
+        }
+        self.retry();
+        self.requests_mut().take_end(request)
+    }
+
     fn cancel(&mut self, request: RequestId) {
         self.core.cancel(request);
         self.settle();
@@ -357,6 +382,24 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     fn disarm(&mut self) {
         self.device.disarm();
+    }
+}
+
+/// Takes events of the device for the protocol. `ends`: see [`MatchEngine::take_ends`].
+struct CoreEvents<'a, E> {
+    core: &'a mut Core,
+    ends: &'a mut E,
+}
+
+impl<E: EndList> EventSink for CoreEvents<'_, E> {
+    #[inline(always)]
+    fn message(self, incoming: Incoming<'_>) {
+        self.core.message(&incoming, self.ends);
+    }
+
+    #[inline(always)]
+    fn event(self, event: Event<'_>) {
+        self.core.event(event, self.ends);
     }
 }
 
@@ -388,24 +431,14 @@ impl<D: Device> Engine<D> {
     /// Takes the next event and does what follows from it; `false` if there is none.
     #[inline(always)]
     fn take_event(&mut self, ends: &mut impl EndList) -> bool {
-        let event = self.device.poll();
-        // Matched by reference, since moving an event would cost more than most of the work that
-        // it causes. A message and `None` own nothing, so they are forgotten: the compiler then
-        // emits no destructor for them.
-        match &event {
-            Some(Event::Message(incoming)) => {
-                self.core.message(incoming, ends);
-                std::mem::forget(event);
-            }
-            Some(_) => {
-                self.core.take_rare(event);
+        let Engine { device, core, .. } = self;
+        match device.poll_into(CoreEvents { core, ends }) {
+            Polled::Nothing => return false,
+            Polled::Message => {}
+            Polled::Event => {
                 if self.core.state().departed.are_many() {
                     self.forget_departed();
                 }
-            }
-            None => {
-                std::mem::forget(event);
-                return false;
             }
         }
         if !self.core.state().todo.is_empty() {

@@ -114,6 +114,7 @@ pub use observer::ListObserver;
 pub use requests::ends::EndList;
 pub use requests::request::{
     Completion, End, MessageId, Posted, Refused, RequestId, Send, SendMode, Started, Status,
+    WaitedEnd,
 };
 pub use requests::table::{Ended, Requests};
 pub use store::cost_bytes;

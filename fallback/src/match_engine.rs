@@ -1,7 +1,9 @@
 //! The calls that both engines have: the one that matches itself ([`Engine`](crate::Engine)), and
 //! the one over a device that matches ([`Delegated`](crate::Delegated)).
 
-use tagmatch_device::{Address, Buffer, DeviceError, PeerId, RawMemory, ReadMode, Registered};
+use tagmatch_device::{
+    Address, Buffer, BufferParts, DeviceError, PeerId, RawMemory, ReadMode, Registered,
+};
 use tagmatch_soft::Pattern;
 
 use crate::counters::Counters;
@@ -10,7 +12,9 @@ use crate::error::{Fault, PeerFault};
 use crate::flush::FlushEngine;
 use crate::observer::ListObserver;
 use crate::requests::ends::EndList;
-use crate::requests::request::{MessageId, Posted, RequestId, Send, SendMode, Started, Status};
+use crate::requests::request::{
+    MessageId, Posted, RequestId, Send, SendMode, Started, Status, WaitedEnd,
+};
 use crate::requests::table::Requests;
 
 /// Matching and protocol on one device.
@@ -222,10 +226,25 @@ pub trait MatchEngine: FlushEngine {
     /// told so.
     ///
     /// With a `context`, its end comes in the completion queue: see [`Requests::queue`].
+    #[inline(always)]
     fn receive_with(
         &mut self,
         pattern: &Pattern,
         buffer: Buffer,
+        is_sole: bool,
+        context: Option<u64>,
+    ) -> Posted
+    where
+        Self: Sized,
+    {
+        self.receive_parts(pattern, buffer.into_parts(), is_sole, context)
+    }
+
+    /// As [`MatchEngine::receive_with`], for callers that have the buffer in registers.
+    fn receive_parts(
+        &mut self,
+        pattern: &Pattern,
+        buffer: BufferParts,
         is_sole: bool,
         context: Option<u64>,
     ) -> Posted
@@ -259,6 +278,16 @@ pub trait MatchEngine: FlushEngine {
     fn progress_until(&mut self, request: RequestId) -> (usize, bool)
     where
         Self: Sized;
+
+    /// As [`MatchEngine::progress_until`], and takes the result if the request is over with success.
+    #[inline(always)]
+    fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd
+    where
+        Self: Sized,
+    {
+        self.progress_until(request);
+        self.requests_mut().take_end(request)
+    }
 
     /// As [`MatchEngine::progress`], then [`Requests::take_ends`]. A message of a queued receive
     /// may end up in the list straight away, if no earlier end waits.

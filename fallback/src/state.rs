@@ -239,9 +239,7 @@ impl ProtocolState {
             self.acknowledge(status.source, Some(operation));
             return;
         }
-        if let Some(line) = self.requests.get_mut(request) {
-            line.read(&status, operation);
-        }
+        self.requests.read(request, &status, operation);
         self.counters.reads += 1;
         let span = RemoteSpan { length, ..span };
         self.todo.push(Todo::Read { request, peer: status.source, span, buffer });

@@ -138,6 +138,27 @@ pub unsafe fn register<A: Access>(
     Ok(worker.access.with(|state| state.engine.as_dyn_mut().register(memory))?)
 }
 
+/// Adds what `make` returns to a list. Unlike [`Vec::push`], this makes room first, so that `make`
+/// writes its result where it is to be: a copy of an end takes longer than to make it.
+#[inline(always)]
+pub(crate) fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
+    if list.len() == list.capacity() {
+        make_room(list);
+    }
+    let length = list.len();
+    // SAFETY: `list` has room for one more entry, and only initialised entries count.
+    unsafe {
+        list.as_mut_ptr().add(length).write(make());
+        list.set_len(length + 1);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make_room<T>(list: &mut Vec<T>) {
+    list.reserve(1);
+}
+
 /// A borrowed slice as a buffer.
 ///
 /// # Safety

@@ -392,9 +392,7 @@ impl Offload {
             let request = entry.request;
             let named = entry.named;
             let data = MatchedData::Due;
-            if let Some(line) = state.requests.get_mut(request) {
-                line.read(&status, app_ctx.operation());
-            }
+            state.requests.read(request, &status, app_ctx.operation());
             let landing = Landing { request, named, status, app_ctx, lacks_companion, data };
             let landing = self.landings.insert(landing);
             self.entries.set_landing(slot, landing);

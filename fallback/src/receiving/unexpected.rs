@@ -173,11 +173,17 @@ impl Unexpected {
         self.messages.remove(key)
     }
 
+    /// Whether a message is on the list.
+    #[inline(always)]
+    pub(crate) fn has_listed(&self) -> bool {
+        !self.list.is_empty()
+    }
+
     /// Removes the oldest message that the pattern matches. The index that the list gave is enough:
     /// the message itself is looked for out of line.
     #[inline(always)]
     pub(crate) fn take_index(&mut self, pattern: &Pattern) -> Option<u32> {
-        if self.list.is_empty() { None } else { self.list.take(pattern) }
+        self.list.take(pattern)
     }
 
     /// The message that [`Unexpected::take_index`] took off the list.

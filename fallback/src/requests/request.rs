@@ -85,6 +85,17 @@ pub struct Completion {
 // It is moved from table to caller; a cache line is what that may cost.
 const _: () = assert!(size_of::<Completion>() <= 64);
 
+/// What a caller that waits for a request has found.
+#[derive(Debug)]
+pub enum WaitedEnd {
+    /// The request is under way, or gone.
+    UnderWay,
+    /// It was over with success, and is gone now.
+    Done(Status, Buffer),
+    /// It is over without success: [`Requests::take`](crate::Requests::take) gives the reason.
+    Failed,
+}
+
 /// An entry of the completion queue: the end of an operation, or news of a peer.
 #[derive(Debug)]
 pub enum End {

@@ -10,14 +10,15 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::chunks::Chunks;
-use tagmatch_device::{Buffer, OrBug};
+use tagmatch_device::{Buffer, BufferParts, OrBug};
 use tagmatch_soft::PostedHandle;
 
 use crate::error::Fault;
 use crate::requests::copies::Copies;
 use crate::requests::ends::{EndList, Ends};
 use crate::requests::line::{Line, NO_LINE, RequestOwner, RequestPhase};
-use crate::requests::request::{Completion, RequestId, Status};
+use crate::requests::request::{Completion, RequestId, Status, WaitedEnd};
+use crate::wire::AppCtx;
 
 /// Most requests of one engine: as many as a matching list holds.
 pub(crate) const REQUESTS_MAX: u32 = 1 << 30;
@@ -87,6 +88,22 @@ impl Requests {
         let line = self.lines.get_mut(index as usize)?;
         let is_done = line.generation == request.generation() && line.phase == RequestPhase::Done;
         is_done.then_some(Ended { line, index, free: &mut self.free, len: &mut self.len })
+    }
+
+    /// Takes the result of a request that is over with success.
+    #[inline(always)]
+    pub fn take_end(&mut self, request: RequestId) -> WaitedEnd {
+        let index = request.index();
+        let Some(line) = self.lines.get_mut(index as usize) else { return WaitedEnd::UnderWay };
+        if line.generation != request.generation() || !line.is_over() {
+            return WaitedEnd::UnderWay;
+        }
+        if line.phase != RequestPhase::Done {
+            return WaitedEnd::Failed;
+        }
+        let (status, buffer) =
+            Ended { line, index, free: &mut self.free, len: &mut self.len }.take();
+        WaitedEnd::Done(status, buffer)
     }
 
     /// Asks that [`Requests::take_woken`] name the request when it is over. `false` if it is over
@@ -187,6 +204,7 @@ impl Requests {
         result: Result<Status, Fault>,
         buffer: Buffer,
     ) {
+        self.keep_context(request.index());
         let Ok(line) = self.get_mut(request).or_bug("a request ends once") else { return };
         line.buffer = buffer;
         let owner = line.owner;
@@ -201,6 +219,14 @@ impl Requests {
             RequestOwner::Asks => {}
             RequestOwner::Queue => self.push_end(request.index()),
             RequestOwner::Sleeps | RequestOwner::Gone => self.tell_owner(request),
+        }
+    }
+
+    /// A receive has its message, whose bytes are to be read, and `operation` to be acknowledged.
+    pub(crate) fn read(&mut self, request: RequestId, status: &Status, operation: AppCtx) {
+        self.keep_context(request.index());
+        if let Some(line) = self.get_mut(request) {
+            line.read(status, operation);
         }
     }
 
@@ -321,19 +347,17 @@ impl<'a> Vacant<'a> {
     pub(crate) fn post(
         self,
         handle: PostedHandle,
-        buffer: Buffer,
+        buffer: BufferParts,
         context: Option<u64>,
     ) -> RequestId {
-        if let Some(context) = context {
-            self.requests.ends.set_context(self.index, context);
-        }
         let (request, line) = self.take();
         line.phase = RequestPhase::Posted;
         // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
-        std::mem::forget(std::mem::replace(&mut line.buffer, buffer));
+        std::mem::forget(std::mem::replace(&mut line.buffer, buffer.into_buffer()));
         line.word = handle.to_bits();
-        if context.is_some() {
+        if let Some(context) = context {
             line.owner = RequestOwner::Queue;
+            line.set_context(context);
         }
         request
     }
@@ -411,15 +435,16 @@ impl Matched<'_> {
         RequestId::new(self.index, self.line.generation)
     }
 
-    /// Ends a queued receive, whose line has its message, with success, and gives the end to the
+    /// Ends a queued receive, whose buffer has its message, with success, and gives the end to the
     /// list. `false`, and nothing is done, if an earlier end waits or the list is full.
     #[inline(always)]
     pub(crate) fn end_at_once(self, status: &Status, list: &mut impl EndList) -> bool {
         let is_next = list.has_room() && self.ends.is_empty();
         if is_next {
-            let Matched { line, index, free, len, ends } = self;
+            let Matched { line, index, free, len, .. } = self;
+            let context = line.context();
             let ended = Ended { line, index, free, len };
-            list.done(ends.context(index), *status, ended.free());
+            list.done(context, *status, ended.free());
         }
         is_next
     }
@@ -480,7 +505,7 @@ mod tests {
         let mut requests = Requests::new();
         let request = requests.begin().unwrap();
         let operation = AppCtx::new(9, 511);
-        requests.get_mut(request).unwrap().read(&STATUS, operation);
+        requests.read(request, &STATUS, operation);
         assert_eq!(requests.get(request).unwrap().reading(), Some((STATUS, operation)));
         assert!(requests.matched(request.index()).is_none());
     }

@@ -49,7 +49,7 @@ unsafe impl Sync for Buffer {}
 /// twice its capacity, plus 1. A number below 8 is one of the constants below. Another number is a
 /// pointer of an `Arc<Box<dyn LentMemory>>`, plus [`Owner::READ_ONLY`] if its memory can only be
 /// read.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner(*mut Box<dyn LentMemory>);
 
 impl Owner {
@@ -309,6 +309,15 @@ impl Buffer {
         Some(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, capacity) })
     }
 
+    /// Takes the buffer apart.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn into_parts(self) -> BufferParts {
+        let Buffer { start, length, owner } = *ManuallyDrop::new(self);
+        BufferParts { start, length, owner }
+    }
+
     /// Gives the memory back to its owner. Takes the parts of the buffer by value: a buffer whose
     /// address isn't taken stays in registers.
     ///
@@ -328,6 +337,35 @@ impl Buffer {
             // SAFETY: these are the parts of the vector that `From<Vec<u8>>` has forgotten.
             drop(unsafe { Vec::from_raw_parts(start.as_ptr(), length, capacity) });
         }
+    }
+}
+
+/// The parts of a buffer on the short way of an operation, where they are kept in registers: a
+/// buffer has a destructor, and a call that could panic would need its address. If these are
+/// dropped, the buffer leaks.
+#[derive(Debug)]
+#[must_use = "a buffer leaks with its parts"]
+pub struct BufferParts {
+    start: NonNull<u8>,
+    length: usize,
+    owner: Owner,
+}
+
+// SAFETY: as for the buffer that they are the parts of.
+unsafe impl Send for BufferParts {}
+
+impl BufferParts {
+    /// The buffer.
+    #[inline(always)]
+    pub fn into_buffer(self) -> Buffer {
+        let BufferParts { start, length, owner } = self;
+        Buffer { start, length, owner }
+    }
+
+    /// Whether the bytes can be written; see [`Buffer::is_writable`].
+    #[inline(always)]
+    pub fn is_writable(&self) -> bool {
+        !self.owner.is_read_only()
     }
 }
 

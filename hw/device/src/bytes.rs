@@ -84,8 +84,8 @@ impl<'a> Bytes<'a> {
         Some(out)
     }
 
-    /// The first `N` bytes, if the device has copied so many. For headers: it has copied all of a
-    /// message, or [`Bytes::HEAD_MAX`] bytes.
+    /// The first `N` bytes, if the device has copied so many. For headers: of a message that is not
+    /// copied whole, it has copied at least [`Bytes::HEAD_MAX`] bytes.
     #[inline(always)]
     pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
         self.head.first_chunk().copied()

@@ -51,7 +51,7 @@ impl Outgoing<'_> {
 }
 
 /// A received message.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
     /// The sender.
     pub peer: PeerId,
@@ -191,6 +191,38 @@ pub enum Event<'a> {
         /// Why.
         reason: DownReason,
     },
+}
+
+/// Takes one event of [`Device::poll_into`].
+pub trait EventSink {
+    /// Takes a message that came the short way.
+    fn message(self, incoming: Incoming<'_>);
+
+    /// Takes any event, which may be a message, too.
+    fn event(self, event: Event<'_>);
+}
+
+/// What [`Device::poll_into`] has handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// There is nothing to do now.
+    Nothing,
+    /// A message that came the short way.
+    Message,
+    /// Any event.
+    Event,
+}
+
+/// Hands on an event that [`Device::poll`] has returned.
+#[inline(always)]
+pub fn hand_on(event: Option<Event<'_>>, sink: impl EventSink) -> Polled {
+    match event {
+        Some(event) => {
+            sink.event(event);
+            Polled::Event
+        }
+        None => Polled::Nothing,
+    }
 }
 
 /// Errors of a device, as opposed to those of one peer.
@@ -416,6 +448,16 @@ pub trait Device {
 
     /// The next event, or `None` when there is nothing to do now.
     fn poll(&mut self) -> Option<Event<'_>>;
+
+    /// Hands the next event to `sink`, if there is one. A device that has its messages in registers
+    /// hands them on there, while an [`Event`] goes through memory.
+    #[inline(always)]
+    fn poll_into(&mut self, sink: impl EventSink) -> Polled
+    where
+        Self: Sized,
+    {
+        hand_on(self.poll(), sink)
+    }
 
     /// The messages so far that a device of several networks sent over another one than shared
     /// memory.

@@ -61,13 +61,14 @@ mod waiting_peers;
 
 pub use ability::{Ability, DeviceKind};
 pub use address::Address;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, BufferParts};
 pub use bug::{Bug, OrBug, ToleratedBugs, bugs};
 pub use bytes::Bytes;
 pub use copied_reads::{CopiedReads, CopyPath, EndedRead};
 pub use device::{
-    Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, InCall, Incoming, Limits,
-    Outgoing, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, limit_of,
+    Device, DeviceError, Event, EventDescriptor, EventSink, Exposure, ExposureId, InCall, Incoming,
+    Limits, Outgoing, Polled, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, hand_on,
+    limit_of,
 };
 pub use down_reason::DownReason;
 pub use elements::{Element, as_bytes, as_bytes_mut};

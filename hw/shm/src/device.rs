@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use tagmatch_device::{
     Address, Buffer, CopiedReads, Device, DeviceError, DownReason, Event, EventDescriptor,
-    Exposure, ExposureId, Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers,
-    ReadError, ReadMode, ReadRequest, Refused,
+    EventSink, Exposure, ExposureId, Flush, InCall, Join, Limits, Network, Outgoing, PeerId,
+    PeerNumbers, Polled, ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -231,6 +231,11 @@ impl Device for Shm {
     #[inline(always)]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()
+    }
+
+    #[inline(always)]
+    fn poll_into(&mut self, sink: impl EventSink) -> Polled {
+        self.next_event_into(sink)
     }
 
     /// A message that was taken lies in a ring whose memory the peer owns.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tagmatch_device::{DownReason, Event, Incoming, PeerId};
+use tagmatch_device::{Bytes, DownReason, Event, EventSink, Incoming, PeerId, Polled, hand_on};
 
 use super::device::Shm;
 use super::handshake::step::HandshakeStep;
@@ -24,27 +24,72 @@ const POLLS_UNTIL_IDLE: u32 = 8;
 /// its sender wants to send.
 const INTERNALS_PER_POLL: u32 = 8;
 
+/// What the quick look of a poll has found.
+enum QuickLook<'a> {
+    Message(Incoming<'a>),
+    Nothing,
+    /// There is more to look at, `is_due`: beside the rings.
+    More {
+        is_due: bool,
+    },
+}
+
 impl Shm {
     /// See [`Device::poll`](tagmatch_device::Device::poll).
     #[inline(always)]
     pub(crate) fn next_event(&mut self) -> Option<Event<'_>> {
+        // SAFETY: the event borrows `self`, so no method of `inboxes` can be called while the event
+        // exists.
+        match unsafe { self.quick_look() } {
+            QuickLook::Message(incoming) => Some(Event::Message(incoming)),
+            QuickLook::Nothing => None,
+            QuickLook::More { is_due } => self.next_event_of_some(is_due),
+        }
+    }
+
+    /// See [`Device::poll_into`](tagmatch_device::Device::poll_into).
+    #[inline(always)]
+    pub(crate) fn next_event_into(&mut self, sink: impl EventSink) -> Polled {
+        // SAFETY: `sink` can't keep the message, and this call ends with it.
+        match unsafe { self.quick_look() } {
+            QuickLook::Message(incoming) => {
+                match incoming.bytes.whole_head() {
+                    // Of most messages, two numbers are all that is to be kept in registers.
+                    Some(head) if incoming.immediate.is_none() => {
+                        let bytes = Bytes::of_head(head);
+                        sink.message(Incoming { bytes, immediate: None, ..incoming });
+                    }
+                    _ => sink.message(incoming),
+                }
+                Polled::Message
+            }
+            QuickLook::Nothing => Polled::Nothing,
+            QuickLook::More { is_due } => hand_on(self.next_event_of_some(is_due), sink),
+        }
+    }
+
+    /// Looks for a message of the common kind, which is what most polls find, if anything.
+    ///
+    /// # Safety
+    /// The message's bytes are not read after the next call of a method of `self`.
+    #[inline(always)]
+    unsafe fn quick_look<'a>(&mut self) -> QuickLook<'a> {
         self.polls = self.polls.wrapping_add(1);
         let is_due = self.connections.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK);
         if is_due {
-            return self.next_event_of_some(true);
+            return QuickLook::More { is_due };
         }
-        // SAFETY: the event borrows `self`, so no method of `inboxes` can be called while the event
-        // exists.
+        // SAFETY: by the caller's promise.
         if let Some((peer, taken)) = unsafe { self.connections.inboxes.take_common() } {
             self.idle_polls = 0;
             let TakenMessage { bytes, immediate } = taken;
-            return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
+            return QuickLook::Message(Incoming { peer, immediate, through_list: false, bytes });
         }
         if self.connections.inboxes.is_silent() {
             self.note_idle();
-            return None;
+            return QuickLook::Nothing;
         }
-        self.next_event_of_some(false)
+        QuickLook::More { is_due: false }
     }
 
     /// The long way of a poll: an event that is queued, or a message that is not of the common
