@@ -128,24 +128,46 @@ pub fn read_memory(pid: Pid, address: u64, into: &mut [u8]) -> io::Result<usize>
 /// Bytes of a nonce, which tells that a process still has what was read before.
 pub const NONCE_BYTES: usize = 16;
 
-/// As [`read_memory`], into memory that needn't be initialised; then reads the nonce at `nonce_at`
-/// in the same call. Returns how many bytes were read before it, and the nonce, which has zeros
-/// where it was not read. The kernel reads the parts in their order (process_vm_readv(2)).
-pub fn read_memory_then_nonce(
+/// Bytes of another process' memory, and where they go.
+pub struct ReadPart<'a> {
+    /// Where they begin in the other process.
+    pub address: u64,
+    /// As many bytes as are read.
+    pub into: &'a mut [MaybeUninit<u8>],
+}
+
+/// Most parts that [`read_memory_then_nonce`] takes.
+pub const READ_PARTS_MAX: usize = 8;
+
+/// As [`read_memory`], several parts one behind the other, into memory that needn't be initialised;
+/// then reads the nonce at `nonce_at` in the same call. Returns how many bytes were read before it,
+/// and the nonce, which has zeros where it was not read. The kernel reads the parts in their order
+/// (process_vm_readv(2)). Parts beyond the first [`READ_PARTS_MAX`] are not read.
+pub fn read_memory_then_nonce<'a>(
     pid: Pid,
-    address: u64,
-    into: &mut [MaybeUninit<u8>],
+    parts: impl IntoIterator<Item = ReadPart<'a>>,
     nonce_at: u64,
 ) -> io::Result<(usize, [u8; NONCE_BYTES])> {
     let mut nonce = [0; NONCE_BYTES];
-    let local = [part_of(into), part_of(&mut nonce)];
-    let remote = [remote_part(address, into.len())?, remote_part(nonce_at, NONCE_BYTES)?];
-    // SAFETY: the local parts are a slice and an array that nothing else refers to; the kernel
+    let mut local = [part_of::<u8>(&mut []); READ_PARTS_MAX + 1];
+    let mut remote = local;
+    let mut length = 0;
+    let mut count = 0;
+    for ReadPart { address, into } in parts.into_iter().take(READ_PARTS_MAX) {
+        remote[count] = remote_part(address, into.len())?;
+        local[count] = part_of(into);
+        length += into.len();
+        count += 1;
+    }
+    remote[count] = remote_part(nonce_at, NONCE_BYTES)?;
+    local[count] = part_of(&mut nonce);
+    let parts = count as libc::c_ulong + 1;
+    // SAFETY: the local parts are slices and an array that nothing else refers to; the kernel
     // checks the remote parts against the other process' memory.
-    let count = check_count(unsafe {
-        libc::process_vm_readv(pid.0, local.as_ptr(), 2, remote.as_ptr(), 2, 0)
+    let read = check_count(unsafe {
+        libc::process_vm_readv(pid.0, local.as_ptr(), parts, remote.as_ptr(), parts, 0)
     })?;
-    Ok((count.min(into.len()), nonce))
+    Ok((read.min(length), nonce))
 }
 
 /// Writes `from` into another process' memory by process_vm_writev(2), and returns how many bytes

@@ -298,6 +298,7 @@ impl EventDescriptor for Shm {
 mod tests {
     use std::time::Duration;
 
+    use tagmatch_device::RemoteSpan;
     use tagmatch_os::socket;
 
     use super::*;
@@ -338,6 +339,79 @@ mod tests {
                 has_read_alone |= !connection.sharing.is_offered(LENGTH);
             }
             assert_eq!(has_read_alone, learns);
+        }
+    }
+
+    /// Begins reads of buffers of `owner` by `reader`; buffer number i has bytes i.
+    fn begin_reads(owner: (&mut Shm, PeerId), reader: (&mut Shm, PeerId), count: u8) {
+        for number in 0..count {
+            let bytes = vec![number; 16 << 10];
+            let remote = owner.0.expose(owner.1, bytes.into()).unwrap().span;
+            let into = Buffer::zeroed(16 << 10);
+            let token = number.into();
+            reader.0.read(ReadRequest { peer: reader.1, remote, into, token }).unwrap();
+        }
+    }
+
+    /// The next event, which is the end of this read.
+    fn end_of_read(shm: &mut Shm, number: u8) -> Result<(), ReadError> {
+        let Some(Event::ReadDone { token, into, result }) = shm.poll() else { panic!("no end") };
+        assert_eq!(token, number.into());
+        let is_whole = into.iter().all(|byte| *byte == number);
+        assert!(is_whole || result.is_err());
+        result
+    }
+
+    #[test]
+    fn short_reads_from_one_peer_are_done_in_one_call() {
+        let ([mut a, mut b], [to_b, to_a]) = connected(&ShmConfig::default());
+        begin_reads((&mut a, to_b), (&mut b, to_a), 11);
+        let mut waiting = Vec::new();
+        for number in 0..11 {
+            assert_eq!(end_of_read(&mut b, number), Ok(()));
+            waiting.push(b.connections.events.len());
+        }
+        // A call takes eight at most.
+        assert_eq!(waiting, [7, 6, 5, 4, 3, 2, 1, 0, 2, 1, 0]);
+    }
+
+    #[test]
+    fn each_of_several_short_reads_has_an_error_of_its_own() {
+        let ([mut a, mut b], [to_b, to_a]) = connected(&ShmConfig::default());
+        begin_reads((&mut a, to_b), (&mut b, to_a), 2);
+        let remote = RemoteSpan { address: 1, length: 1 << 10, key: 0 };
+        let into = Buffer::zeroed(1 << 10);
+        b.read(ReadRequest { peer: to_a, remote, into, token: 2 }).unwrap();
+        let results = [0, 1, 2].map(|number| end_of_read(&mut b, number));
+        assert_eq!(results, [Ok(()), Ok(()), Err(ReadError::BadSpan)]);
+        // A worker that has let go of its buffers.
+        begin_reads((&mut a, to_b), (&mut b, to_a), 3);
+        let connection = a.connections.peers.connection_mut(to_b).unwrap();
+        connection.other_end.as_ref().unwrap().own_nonce.erase();
+        let results = [0, 1, 2].map(|number| end_of_read(&mut b, number));
+        assert_eq!(results, [Err(ReadError::PeerDown); 3]);
+    }
+
+    #[test]
+    fn a_short_read_waits_for_a_few_messages_and_no_longer() {
+        let ([mut a, mut b], [to_b, to_a]) = connected(&ShmConfig::default());
+        for messages in [0, 3, 40] {
+            for _ in 0..messages {
+                let message = Outgoing { header: &[0; 16], payload: &[], immediate: None };
+                a.send(to_b, message).unwrap();
+            }
+            begin_reads((&mut a, to_b), (&mut b, to_a), 1);
+            let mut received = 0;
+            while let Some(Event::Message(_)) = b.poll() {
+                received += 1;
+            }
+            assert!(received <= messages.min(8), "{received} of {messages}");
+            // The others come behind the read, whose end was taken.
+            let mut rest = 0;
+            while let Some(Event::Message(_)) = b.poll() {
+                rest += 1;
+            }
+            assert_eq!(received + rest, messages);
         }
     }
 

@@ -4,11 +4,17 @@
 //! **A read is verified by what it reads last.** `process_vm_readv` takes a pid, which may have
 //! come to mean another process, and an address, which may hold something else once its worker has
 //! closed. So each call also reads the connection's [`nonce`](super::nonce), after the bytes.
+//!
+//! **Several short reads from one peer take one call.** The call itself and the nonce cost as much
+//! as some KiB do. So a worker that has a short read to do looks for a few more messages before,
+//! if there are any, and reads for all of them at once. Where that fails, or brings fewer bytes, it
+//! reads one by one, so that each read has an error of its own.
 
 use std::io;
 use std::ops::Range;
 
 use tagmatch_device::{Buffer, PeerId, ReadError, ReadMessage, ReadMode, RemoteSpan};
+use tagmatch_os::process::ReadPart;
 
 use super::arena;
 use super::config::SenderWrites;
@@ -88,6 +94,20 @@ impl DirectRead {
     /// Whether the sender has to release a piece before anything else.
     pub(crate) fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// Whether all bytes are read by one call of the kernel, which reads other such reads' bytes as
+    /// well.
+    pub(crate) fn is_short(&self) -> bool {
+        self.mapped_at.is_none() && self.length() < OFFERED_MIN
+    }
+
+    /// The bytes of a short read, and where they go. `None` if the buffer can't be written.
+    pub(crate) fn part(&mut self) -> Option<ReadPart<'_>> {
+        let room = self.into.room()?.part(0..self.pieces.length())?;
+        // SAFETY: the bytes that the kernel writes are initialised.
+        let into = unsafe { room.into_uninit() };
+        Some(ReadPart { address: self.remote.address, into })
     }
 
     /// Reads as many bytes as the budget allows.

@@ -141,7 +141,13 @@ impl Inboxes {
     #[inline]
     pub(crate) fn is_silent(&self) -> bool {
         let is_calm = self.pending.is_empty() & !self.doorbell.is_rung();
-        is_calm && !self.hot.iter().any(|hot| hot.watch.is_there())
+        is_calm && !self.has_message()
+    }
+
+    /// Whether there is a message in a ring that each poll looks at.
+    #[inline]
+    pub(crate) fn has_message(&self) -> bool {
+        self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
     /// Takes the next message if it is of the common kind: for the engine, and in the hot ring that

@@ -97,7 +97,9 @@ impl Shm {
     #[inline(never)]
     fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
         if is_due {
-            self.attend();
+            if !self.can_wait() {
+                self.attend();
+            }
             if let Some(event) = self.connections.events.pop_front() {
                 return Some(event);
             }
@@ -137,6 +139,14 @@ impl Shm {
         }
         self.note_idle();
         None
+    }
+
+    /// Whether this poll only takes an event, or a message that may bring another short read.
+    fn can_wait(&mut self) -> bool {
+        let connections = &mut self.connections;
+        !self.polls.is_multiple_of(POLLS_PER_TICK)
+            && (!connections.events.is_empty()
+                || connections.inboxes.has_message() && connections.reads.gathers())
     }
 
     #[inline]

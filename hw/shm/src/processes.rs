@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::process::{self, NONCE_BYTES, Pid};
+use tagmatch_os::process::{self, NONCE_BYTES, Pid, ReadPart};
 use tagmatch_os::socket::{self, Credentials};
 
 use super::packet::Nonce;
@@ -34,8 +34,19 @@ impl ReadableProcess {
         address: u64,
         into: &mut [MaybeUninit<u8>],
     ) -> io::Result<(usize, bool)> {
-        let read = process::read_memory_then_nonce(self.pid, address, into, self.nonce_address);
+        let parts = [ReadPart { address, into }];
+        let read = process::read_memory_then_nonce(self.pid, parts, self.nonce_address);
         read.map(|(count, nonce)| (count, nonce == self.nonce.0))
+    }
+
+    /// Reads several parts of the peer's memory, [`process::READ_PARTS_MAX`] at most, in one call. Returns
+    /// how many bytes were read if all that was read is known to have been the peer's.
+    pub(crate) fn read_parts<'a>(
+        &self,
+        parts: impl IntoIterator<Item = ReadPart<'a>>,
+    ) -> Option<usize> {
+        let read = process::read_memory_then_nonce(self.pid, parts, self.nonce_address);
+        read.ok().filter(|(_, nonce)| *nonce == self.nonce.0).map(|(count, _)| count)
     }
 }
 

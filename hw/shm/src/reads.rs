@@ -7,6 +7,8 @@ use tagmatch_device::{
     Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMessage, ReadMode, ReadRequest,
 };
 
+use tagmatch_os::process::READ_PARTS_MAX;
+
 use super::arena::Arena;
 use super::config::{SenderWrites, ShmConfig};
 use super::connection::Connection;
@@ -19,6 +21,9 @@ use super::ring::PushError;
 /// a tenth of a millisecond.
 const BYTES_PER_POLL: usize = 1 << 20;
 
+/// After so many polls that have looked for messages instead, short reads are done.
+const POLLS_GATHERING: u32 = 8;
+
 /// The reads of this worker and of its peers.
 pub(crate) struct Reads {
     /// The buffers that peers may read.
@@ -26,6 +31,8 @@ pub(crate) struct Reads {
     /// The memory of this worker's device, in which peers read buffers by themselves.
     pub(crate) arena: Option<Arena>,
     direct: VecDeque<DirectRead>,
+    /// Polls since a direct read was done, in which messages were looked for instead.
+    polls_gathering: u32,
     /// Peers to which messages of copied reads are to be sent.
     copying: Vec<PeerId>,
     /// The messages of which peers have offered this worker a part. A peer has one at a time.
@@ -41,6 +48,7 @@ impl Reads {
             exposures: Exposures::default(),
             arena: None,
             direct: VecDeque::new(),
+            polls_gathering: 0,
             copying: Vec::new(),
             offered: VecDeque::new(),
             sender_copies: config.sender_copies,
@@ -107,6 +115,18 @@ impl Reads {
         })
     }
 
+    /// Whether short reads are all that is to be done, and a message that waits may bring another
+    /// one: they are done together.
+    pub(crate) fn gathers(&mut self) -> bool {
+        let is_gathering = self.polls_gathering < POLLS_GATHERING
+            && (1..READ_PARTS_MAX).contains(&self.direct.len())
+            && self.direct.iter().all(DirectRead::is_short)
+            && self.offered.is_empty()
+            && self.copying.is_empty();
+        self.polls_gathering += u32::from(is_gathering);
+        is_gathering
+    }
+
     /// The peers to which messages of copied reads are to be sent.
     pub(crate) fn copying(&self) -> &[PeerId] {
         &self.copying
@@ -125,6 +145,10 @@ impl Reads {
         peers: &mut Peers,
         events: &mut VecDeque<Event<'static>>,
     ) -> Option<(PeerId, &'static str)> {
+        self.polls_gathering = 0;
+        if self.push_short(peers, events) {
+            return None;
+        }
         let mut budget = BYTES_PER_POLL;
         for _ in 0..self.direct.len() {
             let Some(mut read) = self.direct.pop_front() else { break };
@@ -162,6 +186,32 @@ impl Reads {
             }
         }
         None
+    }
+
+    /// Does the first reads in one call, if they are short and from one peer. Returns whether they
+    /// have ended.
+    fn push_short(&mut self, peers: &Peers, events: &mut VecDeque<Event<'static>>) -> bool {
+        let Some(peer) = self.direct.front().map(|read| read.peer) else { return false };
+        let Some(PeerState::Up(connection)) = peers.state(peer) else { return false };
+        let Some(process) = connection.process() else { return false };
+        let is_one = |read: &&DirectRead| read.peer == peer && read.is_short();
+        let count = self.direct.iter().take(READ_PARTS_MAX).take_while(is_one).count();
+        if count < 2 {
+            return false;
+        }
+        let length: usize = self.direct.iter().take(count).map(DirectRead::length).sum();
+        let parts = self.direct.iter_mut().take(count).filter_map(DirectRead::part);
+        if process.read_parts(parts) != Some(length) {
+            return false;
+        }
+        events.extend(
+            self.direct.drain(..count).map(|DirectRead { token, into, .. }| Event::ReadDone {
+                token,
+                into,
+                result: Ok(()),
+            }),
+        );
+        true
     }
 
     /// Reads a buffer of this worker itself, which is in the table of exposed buffers.
