@@ -4,6 +4,11 @@
 //! waits until the scheduler takes the processor away: milliseconds for each message. A yield
 //! tells: the kernel counts it as a switch if another thread ran meanwhile (`ru_nivcsw` of
 //! getrusage(2)). No time is measured, so nothing here depends on the processor.
+//!
+//! A switch doesn't tell whose thread ran. If it was one of this job, a poll is in vain; if it was a
+//! stranger's, messages still come within a few polls, and a yield for each of them would give the
+//! stranger a time slice each. So waits go on to poll a little as long as most of these polls find
+//! what they wait for.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,6 +26,13 @@ const WAITS_MAX: u32 = 4096;
 const POLLS_BEFORE_PROBE: u32 = 1024;
 /// Polls between further ones. A probe takes a microsecond.
 const POLLS_PER_PROBE: u32 = 4096;
+/// Polls before the yields while others want the processor, as long as that pays.
+const POLLS_CROWDED: u32 = 256;
+/// Points of polls that have always paid. A wait that they end gives one, another one takes two.
+const POINTS_MAX: u32 = 8;
+/// With fewer points, only one wait in so many polls.
+const POINTS_MIN: u32 = 4;
+const WAITS_PER_TRIAL: u32 = 16;
 /// Yields before the sleep while others want the processor.
 const YIELDS_CROWDED: u32 = 64;
 
@@ -34,6 +46,8 @@ pub(crate) struct Crowding {
     span: AtomicU32,
     /// Waits since polling was tried again.
     calm: AtomicU32,
+    /// Whether a few polls pay while others want the processor: at most [`POINTS_MAX`].
+    points: AtomicU32,
 }
 
 impl Crowding {
@@ -42,6 +56,7 @@ impl Crowding {
             left: AtomicU32::new(0),
             span: AtomicU32::new(WAITS_MIN),
             calm: AtomicU32::new(u32::MAX),
+            points: AtomicU32::new(POINTS_MAX),
         }
     }
 
@@ -59,6 +74,21 @@ impl Crowding {
             self.span.store(span, Relaxed);
         }
         self.left.store(span, Relaxed);
+    }
+
+    /// Polls of a wait while others want the processor.
+    fn polls_crowded(&self) -> u32 {
+        let is_trial = self.left.load(Relaxed).is_multiple_of(WAITS_PER_TRIAL);
+        let pays = self.points.load(Relaxed) >= POINTS_MIN;
+        if pays || is_trial { POLLS_CROWDED } else { 0 }
+    }
+
+    /// Whether the few polls of a wait have ended it.
+    fn note_polls(&self, have_ended_it: bool) {
+        let points = self.points.load(Relaxed);
+        let points =
+            if have_ended_it { (points + 1).min(POINTS_MAX) } else { points.saturating_sub(2) };
+        self.points.store(points, Relaxed);
     }
 
     /// A wait has yielded, and no other thread ran.
@@ -81,6 +111,8 @@ pub(crate) struct WaitPlan<'a> {
     pub(crate) yields: u32,
     /// The count of polls at which to test for other threads.
     next_probe: u32,
+    /// Whether it polls a little although others want the processor.
+    is_trial: bool,
     /// This thread's switches before its first yield.
     switches: Option<u64>,
 }
@@ -91,7 +123,9 @@ impl<'a> WaitPlan<'a> {
         // A wait that polls less than that loses less than a test costs.
         let adapts = adapts && spin > POLLS_BEFORE_PROBE;
         let next_probe = if adapts { POLLS_BEFORE_PROBE } else { u32::MAX };
-        let mut plan = WaitPlan { crowding, adapts, spin, yields, next_probe, switches: None };
+        let switches = None;
+        let is_trial = false;
+        let mut plan = WaitPlan { crowding, adapts, spin, yields, next_probe, is_trial, switches };
         if adapts && crowding.is_crowded() {
             plan.give_way();
         }
@@ -99,7 +133,9 @@ impl<'a> WaitPlan<'a> {
     }
 
     fn give_way(&mut self) {
-        self.spin = 0;
+        self.spin = self.crowding.polls_crowded();
+        self.is_trial = self.spin > 0;
+        self.next_probe = u32::MAX;
         self.yields = self.yields.min(YIELDS_CROWDED);
     }
 
@@ -125,6 +161,11 @@ impl<'a> WaitPlan<'a> {
 
     /// Lets another thread run.
     pub(crate) fn yield_now(&mut self) {
+        self.yield_by(yield_now);
+    }
+
+    /// As [`yield_now`](Self::yield_now), by this function.
+    pub(crate) fn yield_by(&mut self, yield_now: fn()) {
         if self.adapts && self.switches.is_none() {
             self.switches = Some(switches());
         }
@@ -134,9 +175,13 @@ impl<'a> WaitPlan<'a> {
 
 impl Drop for WaitPlan<'_> {
     fn drop(&mut self) {
+        if self.is_trial {
+            self.crowding.note_polls(self.switches.is_none());
+        }
         match self.switches {
             Some(before) if switches() != before => self.crowding.note_switch(),
             Some(_) => self.crowding.note_calm(),
+            None if self.is_trial => self.crowding.note_calm(),
             None => {}
         }
     }
@@ -187,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_of_a_crowded_worker_does_not_poll_unless_its_policy_is_fixed() {
+    fn a_wait_of_a_crowded_worker_hardly_polls_unless_its_policy_is_fixed() {
         let crowding = Crowding::new();
         let policy = WaitPolicy::SLEEP.spin(20_000).yields(2_000);
         let waits = |policy: &WaitPolicy| {
@@ -196,8 +241,37 @@ mod tests {
         };
         assert_eq!(waits(&policy), (20_000, 2_000));
         crowding.note_switch();
-        assert_eq!(waits(&policy), (0, YIELDS_CROWDED));
+        assert_eq!(waits(&policy), (POLLS_CROWDED, YIELDS_CROWDED));
         assert_eq!(waits(&policy.adapts(false)), (20_000, 2_000));
-        assert_eq!(waits(&policy.yields(3)), (0, 3));
+        assert_eq!(waits(&policy.yields(3)), (POLLS_CROWDED, 3));
+    }
+
+    /// Waits until none is crowded; each ends by its polls if it has some. How many had none.
+    fn waits_without_polls(crowding: &Crowding) -> u32 {
+        let policy = WaitPolicy::SLEEP.spin(20_000).yields(2_000);
+        let mut without = 0;
+        while crowding.is_crowded() {
+            let mut plan = WaitPlan::new(&policy, crowding);
+            if plan.spin == 0 {
+                without += 1;
+                plan.yield_by(|| {});
+            }
+        }
+        without
+    }
+
+    #[test]
+    fn a_few_polls_go_on_while_they_end_waits_and_are_tried_again_after_they_did_not() {
+        let crowding = Crowding::new();
+        crowding.note_switch();
+        assert_eq!(waits_without_polls(&crowding), 0, "a stranger runs, and messages come");
+        let policy = WaitPolicy::SLEEP.spin(20_000).yields(2_000);
+        crowding.note_switch();
+        for _ in 0..3 {
+            WaitPlan::new(&policy, &crowding).yield_by(|| {});
+        }
+        crowding.left.store(8 * WAITS_PER_TRIAL, Relaxed);
+        let without = waits_without_polls(&crowding);
+        assert!((WAITS_PER_TRIAL - 1..4 * WAITS_PER_TRIAL).contains(&without), "{without}");
     }
 }
