@@ -2,20 +2,13 @@
 
 use crate::{both, program, run, script, tagperf, with};
 
-/// The queue fails when both ends have connected, which they say in the lines above the table.
 #[test]
 #[ignore = "needs Debian's clients: ci/test hca"]
 fn a_queue_that_fails_is_named() {
     for event in ["QP_FATAL", "CQ_ERR", "SRQ_ERR"] {
-        let measured = script(
-            r#"out=$(mktemp)
-            "$1" lat --device verbs --hw-tags auto --duration 60s --sizes 4K > "$out" 2>&1 &
-            until grep -q '^# distance' "$out"; do sleep 0.05; done
-            echo "event $2" > /sys/class/tagmatch-hca/control
-            wait $!; status=$?; cat "$out"; rm "$out"; exit $status"#,
-            &[&tagperf(), event],
-        );
-        let failed = run("", &measured).failed();
+        let lat = "lat --device verbs --hw-tags auto --duration 60s --sizes 4K";
+        let fault = format!("1s:event {event}");
+        let failed = faulty(&[["--fault", &fault]], &with(&tagperf(), lat)).failed();
         let (_, why) =
             failed.text.split_once("this worker's end of the connection failed: ").unwrap();
         assert!(why.contains(&format!("IBV_EVENT_{event}")), "{}", failed.text);
