@@ -525,8 +525,17 @@ mod tests {
                 let cost = if size % 3 == 0 { Amount::RENDEZVOUS } else { Amount::eager(size) };
                 if what < 2 && allowance.covers(cost) {
                     allowance.spend(cost);
-                    prop_assert!(grant.arrived(cost));
-                    if what == 0 { waiting.push(cost) } else { grant.freed(cost, &mut pool) }
+                    let left = grant.outstanding().minus(cost);
+                    let stays_high = grant.stays_high(cost);
+                    prop_assert_eq!(stays_high, left.covers(grant.low));
+                    if what == 0 {
+                        prop_assert!(grant.arrived(cost));
+                        waiting.push(cost);
+                    } else if stays_high {
+                        grant.passed_high(cost);
+                    } else {
+                        grant.passed(cost);
+                    }
                 } else if let Some(cost) = (!waiting.is_empty()).then(|| waiting.swap_remove(size % waiting.len())) {
                     grant.freed(cost, &mut pool);
                 }

@@ -3,7 +3,7 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::{End, EndList, MatchEngine, Send, SendMode, Started, Status};
+use tagmatch_fallback::{End, EndList, Fault, MatchEngine, Send, SendMode, Started, Status};
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use wire::{Node, config, meet, nodes, settle};
@@ -21,7 +21,14 @@ impl EndList for Contexts {
     }
 
     fn rare(&mut self, end: End) {
-        panic!("{end:?}");
+        match end {
+            End::Operation { context, completion }
+                if completion.result == Err(Fault::Cancelled) =>
+            {
+                self.0.push(context);
+            }
+            end => panic!("{end:?}"),
+        }
     }
 }
 
@@ -74,5 +81,28 @@ fn a_caller_gets_as_many_ends_as_it_asks_for() {
     assert_eq!(ends(&mut n[0], 3), [0, 1, 2]);
     assert_eq!(ends(&mut n[0], 2), [3, 4]);
     assert_eq!(ends(&mut n[0], 5), [5]);
+    assert!(n[0].requests().is_empty());
+}
+
+#[test]
+fn each_end_has_the_context_of_its_receive_however_it_ends() {
+    const LONG: usize = 100_000;
+    let (_, mut n) = nodes(2, &config());
+    let to_zero = meet(&mut n, 1, 0);
+    settle(&mut n);
+    for tag in 0..4 {
+        receive(&mut n[0], tag);
+    }
+    // One message in the list at once, one that waits in the queue, one that is read, and none.
+    for (tag, length) in [(0, 8), (1, 8), (2, LONG)] {
+        n[1].send(Send::new(to_zero, Tag(tag), Buffer::zeroed(length)), SendMode::Standard);
+    }
+    let cancelled = n[0].requests().find_queued(|context| context == 3).unwrap();
+    n[0].cancel(cancelled);
+    assert_eq!(ends(&mut n[0], 1), [3]);
+    let mut contexts = ends(&mut n[0], 1);
+    settle(&mut n);
+    contexts.extend(ends(&mut n[0], 9));
+    assert_eq!(contexts, [0, 1, 2]);
     assert!(n[0].requests().is_empty());
 }

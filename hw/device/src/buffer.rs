@@ -312,7 +312,6 @@ impl Buffer {
     /// Takes the buffer apart.
     #[doc(hidden)]
     #[inline(always)]
-    #[must_use]
     pub fn into_parts(self) -> BufferParts {
         let Buffer { start, length, owner } = *ManuallyDrop::new(self);
         BufferParts { start, length, owner }
