@@ -145,6 +145,14 @@ impl Device for WorkerDevice {
         on!(self, device => device.read_mode(peer))
     }
 
+    fn sends_fragments(&self, peer: PeerId, length: usize) -> bool {
+        on!(self, device => device.sends_fragments(peer, length))
+    }
+
+    fn note_sent(&mut self, peer: PeerId, length: usize) {
+        on!(self, device => device.note_sent(peer, length));
+    }
+
     #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         match self {

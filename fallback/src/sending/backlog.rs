@@ -186,21 +186,31 @@ impl Sending {
         // A synchronous message without payload is an eager message that wants a FIN. It could be a
         // rendezvous of length zero, which no hardware was seen to support, and which means the
         // same.
-        let is_fragmented = send.mode == SendMode::Standard
+        // The device chooses between fragments and a read, and learns from what it has chosen.
+        let has_choice = !small
+            && send.mode == SendMode::Standard
             && length <= self.fragmented_max.min(peer.fragmented_max);
+        let is_fragmented = has_choice && device.sends_fragments(send.message.peer, length);
         let asks_for_match = send.mode == SendMode::Synchronous && length > 0;
         if small && !asks_for_match && peer.allowance.covers(eager) {
             return self.send_eager(state, device, send, eager);
         }
-        if send.sent > 0 || !small && is_fragmented && peer.allowance.covers(eager) {
-            return self.send_fragments(state, device, send, eager);
+        let id = send.message.peer;
+        if send.sent > 0 || is_fragmented && peer.allowance.covers(eager) {
+            self.send_fragments(state, device, send, eager)?;
+            device.note_sent(id, length);
+            return Ok(());
         }
         if length == 0 || !peer.allowance.covers(Amount::RENDEZVOUS) {
             return Err((send, WhyQueued::Credit));
         }
         let is_turned = (small || is_fragmented) && !asks_for_match;
         state.counters.eager_turned += u64::from(is_turned);
-        self.send_rendezvous(state, device, send)
+        self.send_rendezvous(state, device, send)?;
+        if has_choice {
+            device.note_sent(id, length);
+        }
+        Ok(())
     }
 
     pub(super) fn begin(&self, state: &mut ProtocolState, operation: Operation) -> Option<Key> {

@@ -408,6 +408,16 @@ pub trait Device {
     /// How reads from this peer are done.
     fn read_mode(&self, peer: PeerId) -> ReadMode;
 
+    /// Whether a message of this length, of at most the peer's [`Limits::fragmented_max`], goes out
+    /// in fragments now. Otherwise the peer reads it.
+    fn sends_fragments(&self, _: PeerId, _length: usize) -> bool {
+        true
+    }
+
+    /// A message of a length for which [`Device::sends_fragments`] was asked has gone out: in
+    /// fragments, or as a request to read it.
+    fn note_sent(&mut self, _: PeerId, _length: usize) {}
+
     /// Sends one message or refuses it. On return, the bytes have been copied.
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused>;
 

@@ -144,6 +144,14 @@ impl<D: Device> Device for Model<D> {
         self.inner.read_mode(peer)
     }
 
+    fn sends_fragments(&self, peer: PeerId, length: usize) -> bool {
+        self.inner.sends_fragments(peer, length)
+    }
+
+    fn note_sent(&mut self, peer: PeerId, length: usize) {
+        self.inner.note_sent(peer, length);
+    }
+
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         self.inner.send(peer, message)
     }

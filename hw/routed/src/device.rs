@@ -178,6 +178,20 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         }
     }
 
+    fn sends_fragments(&self, peer: PeerId, length: usize) -> bool {
+        match self.networks.of(peer) {
+            Some(device) => device.sends_fragments(peer, length),
+            None => self.local.sends_fragments(peer, length),
+        }
+    }
+
+    fn note_sent(&mut self, peer: PeerId, length: usize) {
+        match self.networks.of_mut(peer) {
+            Some(device) => device.note_sent(peer, length),
+            None => self.local.note_sent(peer, length),
+        }
+    }
+
     #[inline(always)]
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {
         match self.local.send(peer, message) {

@@ -84,10 +84,11 @@ tagmatch_device::settings! {
         /// receives. Default: [`SenderWrites::OwnedBuffers`].
         pub sender_writes: SenderWrites = SenderWrites::OwnedBuffers,
         /// Whether this worker learns, for each peer, which of two ways is faster: short or long
-        /// laps of the ring that it writes, and whether a sender copies a part of the messages that
-        /// this worker reads, for each class of lengths. Both ways are measured on messages that
-        /// pass, and the slower one is tried ever more rarely. `false`: laps are short, and senders
-        /// copy wherever they may. Default: `true`.
+        /// laps of the ring that it writes; and for each class of lengths whether messages of 8 to
+        /// 64 KiB go out in fragments, and whether a sender copies a part of the messages that this
+        /// worker reads. Both ways are measured on messages that pass, and the slower one is tried
+        /// ever more rarely. `false`: laps are short, the handshake decides about fragments, and
+        /// senders copy wherever they may. Default: `true`.
         pub learns: bool = true,
         /// Whether processes of the same user may be allowed to read our memory, where Yama would
         /// allow it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it

@@ -6,6 +6,7 @@ use tagmatch_device::{CopiedReads, ReadMode};
 use tagmatch_os::sleep::EventFd;
 use tagmatch_os::wake_socket::{WakeKey, WakeSocket};
 
+use super::carrying::Carrying;
 use super::cooperative::Claims;
 use super::doorbell::{Doorbell, DoorbellBit};
 use super::lifelines::lifeline::Lifeline;
@@ -47,6 +48,8 @@ pub(crate) struct Connection {
     pub(crate) offers: u16,
     /// Whether the last offer is under way.
     pub(crate) is_offering: bool,
+    /// Which messages to the peer go out in fragments.
+    pub(crate) carrying: Carrying,
     /// Which reads from the peer are offered.
     pub(crate) sharing: Sharing,
 }

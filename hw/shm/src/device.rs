@@ -13,6 +13,7 @@ use tagmatch_device::{
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
 
+use super::carrying::Carrying;
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::connections::Connections;
@@ -114,6 +115,7 @@ impl Shm {
             takes_offers: false,
             offers: 0,
             is_offering: false,
+            carrying: Carrying::new(false, 0),
             sharing: Sharing::new(false),
         };
         let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
@@ -175,6 +177,17 @@ impl Device for Shm {
                 connection.read_mode
             }
             _ => ReadMode::Unknown,
+        }
+    }
+
+    fn sends_fragments(&self, peer: PeerId, length: usize) -> bool {
+        let connection = self.connections.peers.state(peer).and_then(PeerState::connection);
+        connection.is_some_and(|connection| connection.carrying.is_fragmented(length))
+    }
+
+    fn note_sent(&mut self, peer: PeerId, length: usize) {
+        if let Some(connection) = self.connections.peers.connection_mut(peer) {
+            connection.carrying.sent(length, Instant::now);
         }
     }
 
@@ -412,6 +425,21 @@ mod tests {
                 rest += 1;
             }
             assert_eq!(received + rest, messages);
+        }
+    }
+
+    #[test]
+    fn a_pair_tries_both_ways_for_messages_of_middle_length_unless_it_is_not_to_learn() {
+        const LENGTH: usize = 20 << 10;
+        for learns in [true, false] {
+            let ([mut a, _b], [to_b, _]) = connected(&ShmConfig::default().learns(learns));
+            let before = a.sends_fragments(to_b, LENGTH);
+            // More than two epochs of 18 samples of 256 messages.
+            let has_changed = (0..10_000).any(|_| {
+                a.note_sent(to_b, LENGTH);
+                a.sends_fragments(to_b, LENGTH) != before
+            });
+            assert_eq!(has_changed, learns);
         }
     }
 

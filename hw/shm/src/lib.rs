@@ -11,6 +11,8 @@
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
 //! | `reads`, `direct_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings ([`tagmatch_device::CopiedReads`]) |
 //! | `cooperative`, `copying` | long messages that receiver and sender copy together; the sender's part |
+//! | `learned`, `class_choices` | learning which of two ways is faster |
+//! | `carrying`, `sharing` | what is learned: which messages go out in fragments, and which ones both sides copy |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
 //! | `peer_memory`, `generation` | reading a mapped buffer, and whether its owner still had it |
 //! | `inboxes` | the rings that are read, and which of them a poll looks at |
@@ -149,6 +151,8 @@
 //! settings allow.
 
 mod arena;
+mod carrying;
+mod class_choices;
 mod config;
 mod connection;
 mod connections;

@@ -39,8 +39,8 @@ impl ReadableProcess {
         read.map(|(count, nonce)| (count, nonce == self.nonce.0))
     }
 
-    /// Reads several parts of the peer's memory, [`process::READ_PARTS_MAX`] at most, in one call. Returns
-    /// how many bytes were read if all that was read is known to have been the peer's.
+    /// Reads several parts of the peer's memory in one call, [`process::READ_PARTS_MAX`] at most.
+    /// Returns how many bytes were read, if all that was read is known to have been the peer's.
     pub(crate) fn read_parts<'a>(
         &self,
         parts: impl IntoIterator<Item = ReadPart<'a>>,

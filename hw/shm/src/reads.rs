@@ -6,7 +6,6 @@ use std::time::Instant;
 use tagmatch_device::{
     Buffer, Bytes, Event, Exposures, PeerId, ReadError, ReadMessage, ReadMode, ReadRequest,
 };
-
 use tagmatch_os::process::READ_PARTS_MAX;
 
 use super::arena::Arena;

@@ -16,6 +16,7 @@ use tagmatch_os::socket::{Credentials, Packet};
 
 use super::local::LocalEnd;
 use super::step::HandshakeStep;
+use crate::carrying::Carrying;
 use crate::config::ReadPolicy;
 use crate::connection::{Connection, OtherEnd, PeerWaker};
 use crate::doorbell::{self, Doorbell, DoorbellBit};
@@ -294,9 +295,10 @@ impl HandshakeStep<'_> {
         let consumer =
             Consumer::new(inbound.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(offer.bit, consumer, peer);
+        let carrying = Carrying::new(local.config.learns, hello.fragmented_max);
         let limits = Limits {
             message_max: hello.message_max as usize,
-            fragmented_max: hello.fragmented_max,
+            fragmented_max: carrying.fragmented_max(),
         };
         let connection = Connection {
             producer: Producer::new(outbound, piggyback).learning(local.config.learns),
@@ -315,6 +317,7 @@ impl HandshakeStep<'_> {
             takes_offers: hello.takes_offers,
             offers: 0,
             is_offering: false,
+            carrying,
             sharing: Sharing::new(local.config.learns),
         };
         connections.peers.replace(peer, PeerState::Up(Box::new(connection)));

@@ -11,13 +11,13 @@ use crate::streaming::{WriteWay, Writing};
 
 /// A message that is written: `first`, then `second`.
 #[derive(Clone, Copy)]
-pub(super) struct Parts<'a> {
+pub(super) struct MessageParts<'a> {
     pub(super) first: &'a [u8],
     pub(super) second: &'a [u8],
     pub(super) immediate: Option<u32>,
 }
 
-impl Parts<'_> {
+impl MessageParts<'_> {
     /// Bytes of the message.
     #[inline(always)]
     #[allow(
@@ -59,7 +59,7 @@ impl Parts<'_> {
     /// The message takes so many slots, and their lines are free.
     #[inline(always)]
     pub(super) unsafe fn write_slots(&self, ring: &Ring, position: u32, slots: u32, lap: Meta) {
-        let Parts { first, second, immediate } = *self;
+        let MessageParts { first, second, immediate } = *self;
         let mut body = ring.slot(position).body.writable();
         // SAFETY: by the caller's promise. A reader that keeps the rules reads no body of a free
         // slot, and another reader harms only itself. The immediate data are the last bytes of a
@@ -96,7 +96,7 @@ impl Parts<'_> {
     ///
     /// # Safety
     /// The message takes a slot and a run. `body` is the body of a slot that is free, and `run` the
-    /// beginning of as many free lines as [`Parts::outside`] takes.
+    /// beginning of as many free lines as [`MessageParts::outside`] takes.
     pub(super) unsafe fn write_run(
         &self,
         writing: &mut Writing,
@@ -104,7 +104,7 @@ impl Parts<'_> {
         body: *mut u8,
         run: *mut u8,
     ) {
-        let Parts { first, second, immediate } = *self;
+        let MessageParts { first, second, immediate } = *self;
         let room = room(immediate.is_some()) as usize;
         // SAFETY: by the caller's promise. The first `room` bytes go to the body, which has as
         // many, and the immediate data behind them; the others go to the run, which has whole lines

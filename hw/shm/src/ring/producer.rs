@@ -9,7 +9,7 @@ use tagmatch_device::Outgoing;
 use super::geometry::{Geometry, is_before, later, lines_of};
 use super::lap::{Lap, LapChoice};
 use super::memory::Ring;
-use super::parts::Parts;
+use super::parts::MessageParts;
 use super::piggyback::Piggyback;
 use super::slot::Meta;
 use crate::doorbell::SleepAnnounced;
@@ -148,18 +148,18 @@ impl Producer {
         immediate: Option<u32>,
         polls: &u32,
     ) -> Result<(), PushError> {
-        self.write(Parts { first, second, immediate }, Some(polls))
+        self.write(MessageParts { first, second, immediate }, Some(polls))
     }
 
     /// Writes one internal message, as [`Producer::push`] does for the engine.
     #[inline]
     pub(crate) fn push_internal(&mut self, first: &[u8], second: &[u8]) -> Result<(), PushError> {
-        self.write(Parts { first, second, immediate: None }, None)
+        self.write(MessageParts { first, second, immediate: None }, None)
     }
 
     /// Writes one message; without `polls`, an internal one.
     #[inline(always)]
-    fn write(&mut self, parts: Parts<'_>, polls: Option<&u32>) -> Result<(), PushError> {
+    fn write(&mut self, parts: MessageParts<'_>, polls: Option<&u32>) -> Result<(), PushError> {
         let slots = parts.slots();
         let place = self.straight(slots);
         if slots == 0 || is_before(self.unchecked, place.next) {
@@ -168,7 +168,7 @@ impl Producer {
             let mut header = [0; Outgoing::HEADER_MAX];
             let first = &mut header[..parts.first.len()];
             first.copy_from_slice(parts.first);
-            return self.write_to_new_place(Parts { first, ..parts }, polls);
+            return self.write_to_new_place(MessageParts { first, ..parts }, polls);
         }
         // SAFETY: the lines are free, since they are before `unchecked`.
         unsafe { parts.write_slots(&self.ring, self.produced, slots, self.lap.flags) };
@@ -180,7 +180,7 @@ impl Producer {
     #[inline(never)]
     fn write_to_new_place(
         &mut self,
-        parts: Parts<'_>,
+        parts: MessageParts<'_>,
         polls: Option<&u32>,
     ) -> Result<(), PushError> {
         let slots = parts.slots();
@@ -453,7 +453,7 @@ impl Producer {
     /// Stores the word of a message that lies in slots. They go to the cache that the cores share,
     /// where the reader finds them sooner, and this writer in the next lap.
     #[inline(always)]
-    fn publish_slots(&mut self, place: SlotPlace, parts: Parts<'_>, internal: bool) {
+    fn publish_slots(&mut self, place: SlotPlace, parts: MessageParts<'_>, internal: bool) {
         let first = self.produced;
         self.store(place, parts.meta(internal, place.is_last));
         self.ring.demote_slot(first);
@@ -481,7 +481,11 @@ impl Producer {
     }
 
     #[inline(never)]
-    fn write_with_run(&mut self, parts: Parts<'_>, polls: Option<&u32>) -> Result<(), PushError> {
+    fn write_with_run(
+        &mut self,
+        parts: MessageParts<'_>,
+        polls: Option<&u32>,
+    ) -> Result<(), PushError> {
         let outside = parts.outside();
         let way = self.writing.way(outside as usize);
         let place = self.place(lines_of(outside), way, polls)?;

@@ -11,6 +11,7 @@ use loom::thread;
 use tagmatch_device::{CopiedReads, PeerId, ReadMode};
 use tagmatch_os::memory::Mapping;
 
+use crate::carrying::Carrying;
 use crate::connection::Connection;
 use crate::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
 use crate::doorbell::{self, Doorbell, DoorbellBit};
@@ -82,6 +83,7 @@ fn connection(ring: &Ring, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> Connec
         takes_offers: false,
         offers: 0,
         is_offering: false,
+        carrying: Carrying::new(false, 0),
         sharing: Sharing::new(false),
     }
 }

@@ -1,0 +1,117 @@
+//! Which messages of middle length go out in fragments, through the ring, and which ones their
+//! receiver reads out of this worker's memory.
+//!
+//! Fragments are copied twice, and need no call of the kernel. The time of such a call, which the
+//! handshake measures, tells how long a message is at which both take equally long. Beside it count
+//! the processor, and how many messages are under way: their receiver reads several in one call. So
+//! each class of lengths begins with what the handshake has found, and learns from there.
+
+use std::time::Instant;
+
+use super::class_choices::ClassChoices;
+use super::cooperative::OFFERED_MIN;
+use super::learned::Alternative;
+
+/// The shortest message for which it is learned.
+const LENGTH_MIN: usize = 8 << 10;
+/// Longer ones are not: of those a sender copies a part.
+const LENGTH_MAX: usize = OFFERED_MIN - 1;
+/// Classes: up to 16 KiB, 32 KiB, and 64 KiB.
+const CLASSES: u32 = 3;
+/// Messages of a sample, so that it has several windows of messages in it, and the time between.
+const MESSAGES_TIMED: u32 = 256;
+
+/// What the messages to a peer have taught.
+#[derive(Debug)]
+pub(crate) struct Carrying {
+    /// The first way is to send fragments.
+    choices: ClassChoices,
+    /// The longest message that goes out in fragments where there is nothing to learn.
+    fragmented_max: usize,
+}
+
+impl Carrying {
+    /// Begins with fragments for messages of up to `fragmented_max` bytes; that stays so without
+    /// `learns`, and where that is all messages, or none.
+    pub(crate) fn new(learns: bool, fragmented_max: usize) -> Self {
+        let learns = learns && (1..=1 << 30).contains(&fragmented_max);
+        let starts = (0..if learns { CLASSES } else { 0 }).map(|class| {
+            let is_fragmented = LENGTH_MIN << class <= fragmented_max;
+            if is_fragmented { Alternative::First } else { Alternative::Second }
+        });
+        let choices = ClassChoices::new(LENGTH_MIN, MESSAGES_TIMED, starts);
+        Carrying { choices, fragmented_max }
+    }
+
+    /// The longest message that ever goes out in fragments.
+    pub(crate) fn fragmented_max(&self) -> usize {
+        let has_choice = self.choices.way(LENGTH_MAX).is_some();
+        self.fragmented_max.max(if has_choice { LENGTH_MAX } else { 0 })
+    }
+
+    /// Whether a message of this length goes out in fragments.
+    pub(crate) fn is_fragmented(&self, length: usize) -> bool {
+        let learned = self.choices.way(length).filter(|_| length <= LENGTH_MAX);
+        learned.map_or(length <= self.fragmented_max, |way| way == Alternative::First)
+    }
+
+    /// A message of this length has gone out.
+    pub(crate) fn sent(&mut self, length: usize, clock: impl FnOnce() -> Instant) {
+        if length <= LENGTH_MAX
+            && let Some(way) = self.choices.ended(length, clock)
+        {
+            log::debug!("shm: messages of {length} bytes: {way:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Sends messages of this length, which take so long each, in fragments and read.
+    fn send(carrying: &mut Carrying, length: usize, us: [u64; 2]) {
+        let mut now = Instant::now();
+        // Three epochs of 18 samples.
+        for _ in 0..=3 * 18 * MESSAGES_TIMED {
+            now += Duration::from_micros(us[usize::from(!carrying.is_fragmented(length))]);
+            carrying.sent(length, || now);
+        }
+    }
+
+    #[test]
+    fn messages_begin_with_what_the_handshake_has_found_and_learn_the_other_way() {
+        for fragmented_max in [6_000, 20_000] {
+            let mut carrying = Carrying::new(true, fragmented_max);
+            assert_eq!(carrying.fragmented_max(), LENGTH_MAX);
+            assert_eq!(carrying.is_fragmented(16 << 10), fragmented_max == 20_000);
+            assert!(!carrying.is_fragmented(32 << 10));
+            send(&mut carrying, 16 << 10, [2, 1]);
+            assert!(!carrying.is_fragmented(16 << 10));
+            send(&mut carrying, 32 << 10, [2, 3]);
+            assert!(carrying.is_fragmented(32 << 10) && !carrying.is_fragmented(16 << 10));
+        }
+    }
+
+    #[test]
+    fn nothing_is_learned_where_all_or_no_messages_are_fragmented_or_a_setting_forbids_it() {
+        for (learns, fragmented_max) in [(true, usize::MAX), (true, 0), (false, 20_000)] {
+            let mut carrying = Carrying::new(learns, fragmented_max);
+            send(&mut carrying, 16 << 10, [2, 1]);
+            send(&mut carrying, 32 << 10, [2, 1]);
+            assert_eq!(carrying.fragmented_max(), fragmented_max);
+            let lengths = [100, 16 << 10, 32 << 10, 1 << 20];
+            let expected = lengths.map(|length| length <= fragmented_max);
+            assert_eq!(lengths.map(|length| carrying.is_fragmented(length)), expected);
+        }
+    }
+
+    #[test]
+    fn longer_messages_have_no_choice() {
+        let mut carrying = Carrying::new(true, 100_000);
+        send(&mut carrying, OFFERED_MIN, [2, 1]);
+        assert!(carrying.is_fragmented(OFFERED_MIN) && !carrying.is_fragmented(100_001));
+    }
+}
