@@ -101,6 +101,7 @@ impl<N: Net> CollLayer<N> for SharedLayer {
 /// Whether a call goes through shared memory alone where the members have some. All members give
 /// the same answer.
 pub(crate) fn takes<N: Net>(comm: &Comm<N>, call: &Call) -> bool {
-    let is_for = comm.inner.bound.attached::<Arc<SharedMembers>>().is_some();
-    is_for && COLLS.contains(&call.coll) && RoundShape::of(call, comm.size()).is_some()
+    comm.inner.shared.is_some()
+        && COLLS.contains(&call.coll)
+        && RoundShape::of(call, comm.size()).is_some()
 }

@@ -57,7 +57,7 @@ pub(crate) fn allgather_machine<N: Net>(
     data: Vec<u8>,
     channel: &Channel,
 ) -> Result<Box<dyn Machine<N, Output = Buffer>>, Error> {
-    let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
+    let members = comm.inner.shared.as_ref();
     if !members.is_some_and(|members| members.has_begun()) {
         let plan = algorithms::allgather(channel, data);
         return Ok(Box::new(Exchange::new(channel.clone(), plan, None)));
@@ -80,19 +80,23 @@ struct Begun<'a> {
 }
 
 /// Checks a call, and gives it its number. `None`: the call goes by messages.
-#[inline]
+#[inline(always)]
 fn begun<'a, N: Net>(comm: &'a Comm<N>, call: &Call) -> Result<Option<Begun<'a>>, Error> {
-    let members = comm.inner.bound.attached::<Arc<SharedMembers>>();
-    let members = members.filter(|members| !members.goes_by_messages());
+    let members = comm.inner.shared.as_ref().filter(|members| !members.goes_by_messages());
     let shape = RoundShape::of(call, comm.size());
     let (Some(members), Some(shape)) = (members, shape) else { return Ok(None) };
     algorithms::check(call, comm.size())?;
     let number = members.take_number();
     if number == 1 {
-        let channel = comm.shared_numbered(comm.outside(0));
-        make(comm, members, &LocalMembers::all(&comm.inner.life), channel);
+        make_first(comm, members);
     }
     Ok(Some(Begun { shape, number, members }))
+}
+
+#[cold]
+fn make_first<N: Net>(comm: &Comm<N>, members: &SharedMembers) {
+    let channel = comm.shared_numbered(comm.outside(0));
+    make(comm, members, &LocalMembers::all(&comm.inner.life), channel);
 }
 
 /// A value in the epoch of the agreement on a segment: it tells the agreement from everything else
@@ -116,6 +120,10 @@ pub(super) fn make<N: Net>(
     members.make(life, making);
 }
 
+/// For each poll of a blocking call, an operation looks so many times into the segment: that takes
+/// about as long.
+const LOOKS_PER_TURN: u32 = 8;
+
 /// Carries out the operation that has its turn.
 fn run_now<N: Net>(
     comm: &Comm<N>,
@@ -133,10 +141,8 @@ fn run_now<N: Net>(
     let driver = comm.driver();
     let mut waiting = Waiting::new(driver);
     loop {
-        for _ in 0..waiting.looks() {
-            if part.advance()? == Stand::Done {
-                return Ok(part.operation.result());
-            }
+        if part.advance(waiting.looks() * LOOKS_PER_TURN)? == Stand::Done {
+            return Ok(part.operation.result());
         }
         driver.progress();
         {
@@ -161,8 +167,8 @@ struct RunningPart<'a> {
 
 impl RunningPart<'_> {
     #[inline]
-    fn advance(&mut self) -> Result<Stand, Error> {
-        let stand = advance(self.state, &mut self.operation)?;
+    fn advance(&mut self, looks: u32) -> Result<Stand, Error> {
+        let stand = advance(self.state, &mut self.operation, looks)?;
         self.is_done = stand == Stand::Done;
         Ok(stand)
     }
@@ -186,11 +192,15 @@ impl Drop for RunningPart<'_> {
 }
 
 #[inline]
-fn advance(state: &mut SharedState, operation: &mut SharedOperation) -> Result<Stand, Error> {
+fn advance(
+    state: &mut SharedState,
+    operation: &mut SharedOperation,
+    looks: u32,
+) -> Result<Stand, Error> {
     let SharedState { way: Way::Shared(segment), scratch, .. } = state else {
         return Err(Error::AlreadyTaken);
     };
-    operation.advance(segment, scratch)
+    operation.advance(segment, scratch, looks)
 }
 
 /// Goes on, and looks whether the member that the operation waits for is down or has given up.
@@ -202,7 +212,7 @@ pub(super) fn look_closely<N: Net>(
     group: &Group,
     net: &mut N,
 ) -> Result<Stand, Error> {
-    let mut stand = advance(state, operation)?;
+    let mut stand = advance(state, operation, 1)?;
     while let Stand::NoRoom(member) | Stand::Unpublished(member) = stand {
         if life.is_revoked() {
             return Err(Error::Revoked);
@@ -228,7 +238,7 @@ pub(super) fn look_closely<N: Net>(
             segment.forget(member);
         }
         // The member may have published before it went down or gave up.
-        let before = mem::replace(&mut stand, advance(state, operation)?);
+        let before = mem::replace(&mut stand, advance(state, operation, 1)?);
         if stand == before && !is_room {
             return Err(Error::ProcessFailed { rank: is_down.then_some(member) });
         }

@@ -30,6 +30,9 @@ pub(crate) struct Inner<N: Net> {
     /// Such operations need none once they do, and not all members know at the same call that they
     /// do. So these numbers are apart from the others.
     shared_numbers: Option<Arc<Numbers>>,
+    /// This member's part in operations in shared memory, which the lowest layer has attached: each
+    /// operation needs it.
+    pub(crate) shared: Option<Arc<SharedMembers>>,
     pub(crate) repeats: Mutex<Repeats<N>>,
     /// The remote group, if this is an intercommunicator.
     pub(crate) remote: Option<Arc<RemoteGroup>>,
@@ -78,12 +81,12 @@ impl<N: Net> Comm<N> {
         // in the same context have other numbers, and are not received here.
         let first = u32::try_from(life.key.epoch >> 32).unwrap_or(0);
         let numbers = |part| Arc::new(Numbers::new(first, part));
-        let (numbers, shared_numbers) = match bound.attached::<Arc<SharedMembers>>() {
-            None => (numbers(TagPart::All), None),
-            Some(_) => {
-                let [even, odd] = [false, true].map(|is_odd| numbers(TagPart::Half { is_odd }));
-                (even, Some(odd))
-            }
+        let shared = bound.attached::<Arc<SharedMembers>>().cloned();
+        let (numbers, shared_numbers) = if shared.is_some() {
+            let [even, odd] = [false, true].map(|is_odd| numbers(TagPart::Half { is_odd }));
+            (even, Some(odd))
+        } else {
+            (numbers(TagPart::All), None)
         };
         let attributes = Mutex::new(Attributes::new(info.clone()));
         let inner = Inner {
@@ -92,6 +95,7 @@ impl<N: Net> Comm<N> {
             name: Mutex::default(),
             numbers,
             shared_numbers,
+            shared,
             repeats: Mutex::default(),
             remote,
             handler: Mutex::default(),

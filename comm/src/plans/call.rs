@@ -94,10 +94,13 @@ impl Call {
         Call::new(coll, 0, Buffer::default())
     }
 
+    #[inline]
     pub(crate) fn new(coll: Coll, root: u32, data: impl Into<Buffer>) -> Self {
-        let data = data.into();
+        let mut data = data.into();
         // Several slices are no run of bytes.
-        let data = if data.slices().is_some() { data.into_vec().into() } else { data };
+        if !data.is_vec() && data.slices().is_some() {
+            data = data.into_vec().into();
+        }
         Call { coll, root, data, sends: Vec::new(), receives: Vec::new(), op: None }
     }
 

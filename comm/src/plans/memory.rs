@@ -22,7 +22,11 @@ impl WorkMemory {
 }
 
 impl From<Buffer> for WorkMemory {
+    #[inline]
     fn from(buffer: Buffer) -> Self {
+        if buffer.is_vec() {
+            return WorkMemory(buffer);
+        }
         let length = buffer.total_len();
         WorkMemory(buffer.resized(length))
     }
@@ -43,12 +47,14 @@ impl From<WorkMemory> for Buffer {
 impl Deref for WorkMemory {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl DerefMut for WorkMemory {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // It can be written: see `Buffer::resized`.
         self.0.as_mut_slice().unwrap_or_default()

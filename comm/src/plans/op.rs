@@ -99,6 +99,7 @@ impl Op {
         Op { combine: Combine::Function(combine), width, is_commutative: true }
     }
 
+    #[inline]
     pub(crate) fn check(&self, length: usize) -> Result<(), Error> {
         if length.is_multiple_of(self.width) {
             return Ok(());

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tagmatch::Buffer;
 use tagmatch::shm::segment::{AREA_BYTES, MEMBERS_MAX, ROUNDS_MAX, SLOT_BYTES};
-use tagmatch::shm::segment::{Published, Segment, Stamp};
+use tagmatch::shm::segment::{Published, PublishedContents, Segment, Stamp};
 
 use crate::error::Error;
 use crate::plans::{Call, Coll, Op, WorkMemory};
@@ -38,6 +38,7 @@ const SLICED_MIN: usize = 2048;
 /// Blocks of an alltoall up to this length lie close together, in as few cache lines as they need.
 /// Each longer one begins with a cache line, so that it can be written past the cache.
 const PACKED_MAX: usize = 1024;
+const LINE_BYTES: usize = 64;
 
 /// The fields of the word about contents: the length, the operation, and the root in the lowest
 /// bits.
@@ -66,29 +67,37 @@ impl RoundShape {
     /// `None`: values or blocks don't fit an area, or there are too many pieces.
     #[inline]
     pub(crate) fn of(call: &Call, members: u32) -> Option<Self> {
+        let short = |piece| RoundShape { is_long: false, piece, is_sliced: false, rounds: 1 };
         if call.data.len() <= SLOT_BYTES && call.coll != Coll::Alltoall {
-            return Some(RoundShape {
-                is_long: false,
-                piece: SLOT_BYTES,
-                is_sliced: false,
-                rounds: 1,
-            });
+            return Some(short(SLOT_BYTES));
         }
         let members = members as usize;
-        let is_long = call.data.len() > SLOT_BYTES;
-        let room = if is_long { AREA_BYTES } else { SLOT_BYTES };
+        let block = call.data.len() / members;
+        // A member publishes no block for itself.
+        let published = if call.coll == Coll::Alltoall {
+            let published = call.data.len() - block;
+            if published <= SLOT_BYTES {
+                return Some(short(block));
+            }
+            published
+        } else {
+            call.data.len()
+        };
         let width = call.op.as_ref().map_or(1, Op::width);
         let is_sliced = matches!(call.coll, Coll::Reduce | Coll::Allreduce)
             && call.data.len() >= SLICED_MIN
             && members > 2;
-        let block = call.data.len() / members;
         let (all, piece) = match call.coll {
-            Coll::Alltoall if block < PACKED_MAX && call.data.len() <= room => (block, block),
-            Coll::Alltoall => (block, room / members / 64 * 64),
-            _ => (call.data.len(), room / width * width),
+            Coll::Alltoall if block < PACKED_MAX && published <= AREA_BYTES => (block, block),
+            Coll::Alltoall => {
+                let most = AREA_BYTES / (members - 1).max(1) / LINE_BYTES * LINE_BYTES;
+                (block, most.min(block.next_multiple_of(LINE_BYTES)))
+            }
+            _ => (published, AREA_BYTES / width * width),
         };
         let pieces = if all == 0 { 1 } else { all.div_ceil((piece > 0).then_some(piece)?) };
         let rounds = u32::try_from(pieces * (1 + usize::from(is_sliced))).ok()?;
+        let is_long = true;
         (rounds <= ROUNDS_MAX).then_some(RoundShape { is_long, piece, is_sliced, rounds })
     }
 }
@@ -108,13 +117,44 @@ fn times_as_patient(distance: u32, members: u32) -> u32 {
     ALONE * distance.min(members - distance).min(ALONE_RANKS_MAX)
 }
 
-/// A member's block at its place among those of all members. Out of the way of short operations.
+/// A member's block, in its place among those of all members, and at the beginning. The blocks
+/// behind its own are not there yet if the memory is a vector, which is longer after each of them:
+/// zeros that are then written over would take a tenth of the time. Out of the way of short
+/// operations.
 #[inline(never)]
-fn with_room_for_all(mut block: WorkMemory, own: u32, members: u32) -> WorkMemory {
+fn begin_blocks(block: Buffer, own: u32, members: u32) -> WorkMemory {
     let length = block.len();
-    block.resize(length * members as usize);
-    block.copy_within(..length, length * own as usize);
-    block
+    let start = length * own as usize;
+    if block.is_vec() {
+        let mut blocks = block.into_vec();
+        blocks.reserve_exact(length * (members as usize - 1));
+        if own > 0 {
+            blocks.resize(start, 0);
+            blocks.extend_from_within(..length);
+        }
+        return blocks.into();
+    }
+    let mut blocks = WorkMemory::from(block);
+    blocks.resize(length * members as usize);
+    blocks.copy_within(..length, start);
+    blocks
+}
+
+/// Reads contents into `memory`, which becomes longer if it ends before `place` does.
+fn read_into(
+    memory: &mut WorkMemory,
+    place: Range<usize>,
+    contents: &PublishedContents<'_>,
+    start: usize,
+) {
+    if place.end <= memory.len() {
+        contents.read(start, &mut memory[place]);
+        return;
+    }
+    let mut bytes = Buffer::from(mem::take(memory)).into_vec();
+    bytes.resize(place.start, 0);
+    contents.append(start, place.len(), &mut bytes);
+    *memory = bytes.into();
 }
 
 /// One member's part in an operation.
@@ -122,8 +162,11 @@ pub(crate) struct SharedOperation {
     coll: Coll,
     root: u32,
     op: Option<Op>,
-    /// This member's bytes, which become the result. In an allgather, the blocks of all members.
+    /// This member's bytes, which become the result. In an allgather, the blocks of the members as
+    /// far as they are there.
     memory: WorkMemory,
+    /// The length of the bytes that this member gave.
+    length: usize,
     shape: RoundShape,
     number: u64,
     round: u32,
@@ -142,10 +185,9 @@ impl SharedOperation {
     pub(crate) fn new(call: Call, shape: RoundShape, number: u64, own: u32, members: u32) -> Self {
         let Call { coll, root, data, op, .. } = call;
         let length = data.len();
-        let data = WorkMemory::from(data);
         let memory = match coll {
-            Coll::Allgather => with_room_for_all(data, own, members),
-            _ => data,
+            Coll::Allgather => begin_blocks(data, own, members),
+            _ => WorkMemory::from(data),
         };
         let about = (length as u64) << LENGTH_SHIFT | (coll as u64) << COLL_SHIFT | u64::from(root);
         SharedOperation {
@@ -153,6 +195,7 @@ impl SharedOperation {
             root,
             op,
             memory,
+            length,
             shape,
             number,
             round: 0,
@@ -168,7 +211,7 @@ impl SharedOperation {
         Stamp::new(self.number, self.round)
     }
 
-    /// Goes on as far as possible.
+    /// Goes on as far as possible. Looks at most so many times for what it waits for.
     ///
     /// # Errors
     /// Another member has made another call.
@@ -177,34 +220,59 @@ impl SharedOperation {
         &mut self,
         segment: &mut Segment,
         scratch: &mut Vec<u8>,
+        looks: u32,
+    ) -> Result<Stand, Error> {
+        if self.shape.is_long {
+            self.go_on::<true>(segment, scratch, looks)
+        } else {
+            self.go_on::<false>(segment, scratch, looks)
+        }
+    }
+
+    /// As [`advance`](Self::advance). `LONG`: contents go through the areas. So the way of short
+    /// ones, which take one round, has none of what only pieces and slices need.
+    fn go_on<const LONG: bool>(
+        &mut self,
+        segment: &mut Segment,
+        scratch: &mut Vec<u8>,
+        looks: u32,
     ) -> Result<Stand, Error> {
         loop {
             let stamp = self.stamp();
             if !self.has_published {
-                if self.publishes() {
-                    if let Some(member) = segment.lacks(stamp, self.shape.is_long) {
-                        return Ok(Stand::NoRoom(member));
+                if self.publishes::<LONG>() {
+                    let mut left = looks;
+                    while let Some(member) = segment.lacks(stamp, LONG) {
+                        left = left.saturating_sub(1);
+                        if left == 0 {
+                            return Ok(Stand::NoRoom(member));
+                        }
                     }
-                    self.publish(segment, stamp);
+                    self.publish::<LONG>(segment, stamp);
                 }
                 self.has_published = true;
             }
-            while let Some(member) = self.awaited() {
-                match segment.look(member, stamp) {
+            while let Some(member) = self.awaited::<LONG>() {
+                match segment.look(member, stamp, looks) {
                     Published::NotYet => return Ok(Stand::Unpublished(member)),
                     Published::Contents { about } if about == self.about => self.next = member + 1,
                     Published::Contents { about } => return Err(self.mismatch(member, about)),
                     Published::Other => return Err(self.mismatch(member, 0)),
                 }
             }
-            if self.reads_all() {
+            if self.reads_all::<LONG>() {
                 segment.seen_all(stamp);
             }
-            self.take(segment, stamp, scratch);
-            self.round += 1;
-            if self.round == self.shape.rounds {
-                segment.finish(stamp.end());
+            if !LONG {
                 segment.prefetch(Stamp::new(self.number + 1, 0));
+            }
+            self.take::<LONG>(segment, stamp, scratch);
+            self.round += 1;
+            if !LONG || self.round == self.shape.rounds {
+                segment.finish(stamp.end());
+                if LONG {
+                    segment.prefetch(Stamp::new(self.number + 1, 0));
+                }
                 return Ok(Stand::Done);
             }
             segment.finish(stamp);
@@ -234,7 +302,7 @@ impl SharedOperation {
     }
 
     fn mismatch(&self, rank: u32, about: u64) -> Error {
-        Error::Mismatch { rank, length: about >> LENGTH_SHIFT, due: self.length() }
+        Error::Mismatch { rank, length: about >> LENGTH_SHIFT, due: self.length }
     }
 
     /// The result, after the end.
@@ -250,31 +318,32 @@ impl SharedOperation {
         mem::take(&mut self.memory).into()
     }
 
-    fn publishes(&self) -> bool {
+    #[inline(always)]
+    fn publishes<const LONG: bool>(&self) -> bool {
         match self.coll {
             Coll::Broadcast => self.own == self.root,
-            Coll::Reduce => self.own != self.root || self.combines_slice(),
+            Coll::Reduce => self.own != self.root || (LONG && self.combines_slice()),
             _ => true,
         }
     }
 
     /// Whether this member needs the contents of all others in this round.
-    #[inline]
-    fn reads_all(&self) -> bool {
+    #[inline(always)]
+    fn reads_all<const LONG: bool>(&self) -> bool {
         match self.coll {
             Coll::Broadcast => false,
-            Coll::Reduce => self.own == self.root || self.combines_slice(),
+            Coll::Reduce => self.own == self.root || (LONG && self.combines_slice()),
             _ => true,
         }
     }
 
     /// The next member whose contents this member needs in this round.
-    #[inline]
-    fn awaited(&self) -> Option<u32> {
+    #[inline(always)]
+    fn awaited<const LONG: bool>(&self) -> Option<u32> {
         match self.coll {
             Coll::Broadcast if self.own == self.root || self.next > self.root => None,
             Coll::Broadcast => Some(self.root),
-            _ if !self.reads_all() => None,
+            _ if !self.reads_all::<LONG>() => None,
             _ => {
                 let next = self.next + u32::from(self.next == self.own);
                 (next < self.members).then_some(next)
@@ -283,7 +352,11 @@ impl SharedOperation {
     }
 
     /// The place of this round's piece in a block that begins at `start` and has `length` bytes.
-    fn piece(&self, start: usize, length: usize) -> Range<usize> {
+    #[inline(always)]
+    fn piece<const LONG: bool>(&self, start: usize, length: usize) -> Range<usize> {
+        if !LONG {
+            return start..start + length;
+        }
         let round = self.round as usize >> u32::from(self.shape.is_sliced);
         let at = (round * self.shape.piece).min(length);
         start + at..start + length.min(at + self.shape.piece)
@@ -298,15 +371,17 @@ impl SharedOperation {
         at(member as usize)..at(member as usize + 1)
     }
 
-    /// The length of the bytes that this member gave.
-    #[inline]
-    fn length(&self) -> usize {
-        if self.coll == Coll::Allgather { self.block() } else { self.memory.len() }
+    /// The length of a block of an alltoall.
+    fn block(&self) -> usize {
+        self.length / self.members as usize
     }
 
-    /// The length of a block.
-    fn block(&self) -> usize {
-        self.memory.len() / self.members as usize
+    /// Where the contents of a round begin in an area.
+    fn start(&self, stamp: Stamp) -> usize {
+        stamp.start_in_area(match self.coll {
+            Coll::Alltoall => self.shape.piece * (self.members as usize - 1),
+            _ => self.length.min(self.shape.piece),
+        })
     }
 
     /// Whether this is the first round of a sliced piece, in which each member combines its slice.
@@ -320,78 +395,83 @@ impl SharedOperation {
         self.shape.is_sliced && !self.round.is_multiple_of(2)
     }
 
-    #[inline]
-    fn publish(&self, segment: &mut Segment, stamp: Stamp) {
-        let is_long = self.shape.is_long;
+    #[inline(always)]
+    fn publish<const LONG: bool>(&self, segment: &mut Segment, stamp: Stamp) {
+        let start = if LONG { self.start(stamp) } else { 0 };
         if self.coll == Coll::Alltoall {
             let block = self.block();
-            if self.shape.piece == block {
-                // The blocks lie in the segment as they lie here. The readers need all but the own.
-                let before = block * self.own as usize;
-                let after = block * (self.own as usize + 1);
-                segment.write(stamp, is_long, 0, &self.memory[..before]);
-                segment.write(stamp, is_long, after, &self.memory[after..]);
+            if !LONG || self.shape.piece == block {
+                // The blocks lie in the segment as they lie here, without the own one.
+                let own = block * self.own as usize;
+                segment.write(stamp, LONG, start, &self.memory[..own]);
+                segment.write(stamp, LONG, start + own, &self.memory[own + block..]);
             } else {
                 for member in self.others() {
-                    let piece = self.piece(block * member as usize, block);
-                    let at = member as usize * self.shape.piece;
-                    segment.write(stamp, is_long, at, &self.memory[piece]);
+                    let piece = self.piece::<LONG>(block * member as usize, block);
+                    let at = start + self.block_for(member, self.own);
+                    segment.write(stamp, LONG, at, &self.memory[piece]);
                 }
             }
         } else {
             // In an allgather, this piece of the first block is still this member's own.
-            let mut piece = self.piece(0, self.length());
-            if self.shares_slices() {
+            let mut piece = self.piece::<LONG>(0, self.length);
+            if LONG && self.shares_slices() {
                 piece = self.slice(&piece, self.own);
             }
-            segment.write(stamp, is_long, 0, &self.memory[piece]);
+            segment.write(stamp, LONG, start, &self.memory[piece]);
         }
-        segment.publish(stamp, is_long, self.about);
+        segment.publish(stamp, LONG, self.about);
     }
 
     /// Reads what the others have published in this round. All that this member needs is there.
-    #[inline]
-    fn take(&mut self, segment: &Segment, stamp: Stamp, scratch: &mut Vec<u8>) {
-        let is_long = self.shape.is_long;
-        let all = self.length();
+    #[inline(always)]
+    fn take<const LONG: bool>(&mut self, segment: &Segment, stamp: Stamp, scratch: &mut Vec<u8>) {
+        let all = self.length;
+        let start = if LONG { self.start(stamp) } else { 0 };
         match self.coll {
             Coll::Broadcast if self.own != self.root => {
-                let piece = self.piece(0, all);
-                segment.contents(self.root, stamp, is_long).read(0, &mut self.memory[piece]);
+                let piece = self.piece::<LONG>(0, all);
+                segment.contents(self.root, stamp, LONG).read(start, &mut self.memory[piece]);
             }
-            Coll::Reduce | Coll::Allreduce if self.combines_slice() => {
-                let piece = self.piece(0, all);
+            Coll::Reduce | Coll::Allreduce if LONG && self.combines_slice() => {
+                let piece = self.piece::<LONG>(0, all);
                 let slice = self.slice(&piece, self.own);
-                self.combine(segment, slice.start - piece.start, slice, scratch);
+                self.combine::<LONG>(segment, start + slice.start - piece.start, slice, scratch);
             }
             Coll::Reduce if self.own != self.root => {}
-            Coll::Reduce | Coll::Allreduce if self.shares_slices() => {
-                let piece = self.piece(0, all);
+            Coll::Reduce | Coll::Allreduce if LONG && self.shares_slices() => {
+                let piece = self.piece::<LONG>(0, all);
                 for member in self.others() {
                     let slice = self.slice(&piece, member);
-                    segment.contents(member, stamp, is_long).read(0, &mut self.memory[slice]);
+                    segment.contents(member, stamp, LONG).read(start, &mut self.memory[slice]);
                 }
             }
             Coll::Reduce | Coll::Allreduce => {
-                self.combine(segment, 0, self.piece(0, all), scratch);
+                self.combine::<LONG>(segment, start, self.piece::<LONG>(0, all), scratch);
             }
             Coll::Allgather => {
                 for member in self.others() {
-                    let piece = self.piece(all * member as usize, all);
-                    segment.contents(member, stamp, is_long).read(0, &mut self.memory[piece]);
+                    let piece = self.piece::<LONG>(all * member as usize, all);
+                    let contents = segment.contents(member, stamp, LONG);
+                    read_into(&mut self.memory, piece, &contents, start);
                 }
             }
             Coll::Alltoall => {
                 let block = self.block();
-                let at = self.own as usize * self.shape.piece;
                 // The others' blocks take the places of this member's, which are published by now.
                 for member in self.others() {
-                    let piece = self.piece(block * member as usize, block);
-                    segment.contents(member, stamp, is_long).read(at, &mut self.memory[piece]);
+                    let piece = self.piece::<LONG>(block * member as usize, block);
+                    let at = start + self.block_for(self.own, member);
+                    segment.contents(member, stamp, LONG).read(at, &mut self.memory[piece]);
                 }
             }
             _ => {}
         }
+    }
+
+    /// Where the block for a member begins among the blocks that another member publishes.
+    fn block_for(&self, member: u32, publisher: u32) -> usize {
+        (member - u32::from(member > publisher)) as usize * self.shape.piece
     }
 
     fn others(&self) -> impl Iterator<Item = u32> + use<> {
@@ -401,7 +481,7 @@ impl SharedOperation {
 
     /// Combines the bytes at `place` with those of all others, which begin at `offset` of what the
     /// others have published.
-    fn combine(
+    fn combine<const LONG: bool>(
         &mut self,
         segment: &Segment,
         offset: usize,
@@ -410,7 +490,6 @@ impl SharedOperation {
     ) {
         let Some(op) = &self.op else { return };
         let stamp = self.stamp();
-        let is_long = self.shape.is_long;
         let most = (BLOCK_BYTES / op.width()).max(1) * op.width();
         let most = most.min(place.len());
         if scratch.len() < 2 * most {
@@ -426,16 +505,16 @@ impl SharedOperation {
             let from = at - place.start + offset;
             let last = self.members - 1;
             if self.own < last {
-                segment.contents(last, stamp, is_long).read(from, combined);
+                segment.contents(last, stamp, LONG).read(from, combined);
                 for member in (self.own + 1..last).rev() {
-                    segment.contents(member, stamp, is_long).read(from, read);
+                    segment.contents(member, stamp, LONG).read(from, read);
                     op.apply(read, combined);
                 }
                 op.apply(own, combined);
                 own.copy_from_slice(combined);
             }
             for member in (0..self.own).rev() {
-                segment.contents(member, stamp, is_long).read(from, read);
+                segment.contents(member, stamp, LONG).read(from, read);
                 op.apply(read, own);
             }
             at += length;

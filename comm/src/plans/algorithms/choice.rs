@@ -7,6 +7,7 @@ use crate::plans::{Call, Coll, Plan};
 use crate::settings::Algorithms;
 
 /// Checks the arguments of a call that a member can check alone, except the lengths of blocks.
+#[inline]
 pub(crate) fn check(call: &Call, size: u32) -> Result<(), Error> {
     let root = call.root;
     let length = call.data.len();

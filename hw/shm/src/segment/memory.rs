@@ -65,6 +65,10 @@ mod real {
     use crate::hints::{self, LINE_BYTES};
     use crate::streaming::{WriteWay, Writing};
 
+    /// Of contents up to this length, all lines are asked for before the first one is written, as
+    /// the ring does with its runs: a store to a line that a reader has waits for it.
+    const PREFETCHED_MAX: usize = 16 << 10;
+
     /// The mapped memory of a segment.
     ///
     /// Other processes may write all of it at any time. So there are atomics and copies by raw
@@ -173,9 +177,21 @@ mod real {
         ) {
             let (bytes, length) = self.bytes(place, offset);
             let contents = &contents[..contents.len().min(length)];
-            let has_lines =
-                matches!(place, ContentsPlace::Area(..)) && offset.is_multiple_of(LINE_BYTES);
-            let way = if has_lines { writing.way(contents.len()) } else { WriteWay::Ordinary };
+            if matches!(place, ContentsPlace::Slot(..)) {
+                // SAFETY: as below.
+                unsafe { ptr::copy_nonoverlapping(contents.as_ptr(), bytes, contents.len()) };
+                return;
+            }
+            let way = if offset.is_multiple_of(LINE_BYTES) {
+                writing.way(contents.len())
+            } else {
+                WriteWay::Ordinary
+            };
+            if way != WriteWay::Streaming && contents.len() <= PREFETCHED_MAX {
+                for line in (0..contents.len()).step_by(LINE_BYTES) {
+                    hints::prefetch_to_write(bytes.wrapping_add(line));
+                }
+            }
             // SAFETY: as many bytes as there are; `contents` is memory of this process, which no
             // segment overlaps. An area is made of whole lines. Another process may read or write
             // the same bytes at the same time: then their values are undefined, and nothing but the
@@ -188,6 +204,25 @@ mod real {
             let (bytes, length) = self.bytes(place, offset);
             // SAFETY: as in `write`.
             unsafe { ptr::copy_nonoverlapping(bytes, into.as_mut_ptr(), into.len().min(length)) }
+        }
+
+        /// Appends as many of the bytes as there are.
+        pub(in super::super) fn append(
+            &self,
+            place: ContentsPlace,
+            offset: usize,
+            length: usize,
+            to: &mut Vec<u8>,
+        ) {
+            let (bytes, most) = self.bytes(place, offset);
+            let length = length.min(most);
+            to.reserve(length);
+            // SAFETY: as in `write`; the vector has room for as many bytes behind its own, and all
+            // of these are initialised then.
+            unsafe {
+                ptr::copy_nonoverlapping(bytes, to.as_mut_ptr().add(to.len()), length);
+                to.set_len(to.len() + length);
+            }
         }
     }
 }

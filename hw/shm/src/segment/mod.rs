@@ -69,6 +69,11 @@ const TIMED_MAX: usize = 12 << 10;
 
 const SLOTS: u64 = memory::SLOTS as u64;
 const AREAS: u64 = memory::AREAS as u64;
+/// Contents up to this length take turns through the parts of their area. A line that is written
+/// again soon is still in the reader's nearest cache, and the writer waits until it is gone from
+/// there: two members of a Xeon swapped 16 KiB in 4.3 us at one place of each area, in 3.8 at four.
+const PART_BYTES: usize = memory::AREA_BYTES / PARTS;
+const PARTS: usize = 4;
 
 /// A round of an operation. Later operations have greater stamps, and so have later rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +108,16 @@ impl Stamp {
         (self.turn() % AREAS) as usize
     }
 
+    /// Where contents of so many bytes, of all that a member publishes in this round, begin in
+    /// their area. All members must give the same length.
+    #[inline]
+    pub fn start_in_area(self, length: usize) -> usize {
+        if length > PART_BYTES {
+            return 0;
+        }
+        (self.turn() / AREAS) as usize % PARTS * PART_BYTES
+    }
+
     /// The stamp before this one.
     fn before(self) -> Self {
         Stamp(self.0.saturating_sub(1))
@@ -135,6 +150,13 @@ impl PublishedContents<'_> {
     #[inline]
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.memory.read(self.place, offset, into);
+    }
+
+    /// Appends `length` bytes from `offset` on. What is not in the slot or the area is 0.
+    pub fn append(&self, offset: usize, length: usize, to: &mut Vec<u8>) {
+        let end = to.len() + length;
+        self.memory.append(self.place, offset, length, to);
+        to.resize(end, 0);
     }
 }
 
@@ -246,18 +268,30 @@ impl Segment {
         slot.stamp.store(stamp.0, Release);
     }
 
-    /// What another member has published in a round.
+    /// What another member has published in a round. Looks at most so many times, at least once,
+    /// until there is something.
     #[inline]
-    pub fn look(&self, member: u32, stamp: Stamp) -> Published {
+    pub fn look(&mut self, member: u32, stamp: Stamp, looks: u32) -> Published {
         let slot = self.memory.slot(member, stamp.slot());
-        let current = Stamp(slot.stamp.load(Acquire));
-        if current < stamp {
-            return Published::NotYet;
+        let mut current = Stamp(slot.stamp.load(Acquire));
+        let mut left = looks;
+        while current < stamp {
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return Published::NotYet;
+            }
+            current = Stamp(slot.stamp.load(Acquire));
         }
         if current > stamp {
             return Published::Other;
         }
-        Published::Contents { about: slot.about.load(Relaxed) }
+        let about = slot.about.load(Relaxed);
+        // The member has finished the rounds before. So `lacks` need not load its word, whose line
+        // the member would have to take back.
+        if let Some(known) = self.finished.get_mut(member as usize) {
+            *known = stamp.before().max(*known);
+        }
+        Published::Contents { about }
     }
 
     /// Takes note that all other members have published in a round, and so have finished the rounds
@@ -313,5 +347,67 @@ fn place(member: u32, stamp: Stamp, long: bool) -> ContentsPlace {
 impl std::fmt::Debug for Segment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Segment(member {} of {})", self.own, self.members())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn pair() -> [Segment; 2] {
+        let (first, name) = Segment::create(2, 0).unwrap();
+        [first, Segment::open(name.as_bytes(), 2, 1).unwrap()]
+    }
+
+    #[test]
+    fn a_member_that_has_published_has_finished_the_rounds_before() {
+        let [mut first, mut second] = pair();
+        (1..=SLOTS).for_each(|operation| first.publish(Stamp::new(operation, 0), false, 0));
+        let next = Stamp::new(SLOTS + 1, 0);
+        assert_eq!(first.lacks(next, false), Some(1));
+        let answer = Stamp::new(2, 0);
+        second.publish(answer, false, 7);
+        assert_eq!(first.look(1, answer, 1), Published::Contents { about: 7 });
+        assert_eq!(first.lacks(next, false), None);
+        assert_eq!(first.lacks(Stamp::new(SLOTS + 2, 0), false), Some(1));
+    }
+
+    #[test]
+    fn a_look_ends_although_nothing_is_published() {
+        let [mut first, _second] = pair();
+        for looks in [0, 1, 100] {
+            assert_eq!(first.look(1, Stamp::new(1, 0), looks), Published::NotYet);
+        }
+    }
+
+    #[test]
+    fn short_contents_take_turns_through_all_parts_of_the_areas() {
+        let places: HashSet<_> = (0..64)
+            .map(|round| {
+                let stamp = Stamp::new(1, round);
+                assert_eq!(stamp.start_in_area(PART_BYTES + 1), 0);
+                let start = stamp.start_in_area(PART_BYTES);
+                assert!(start + PART_BYTES <= AREA_BYTES);
+                (stamp.area(), start)
+            })
+            .collect();
+        assert_eq!(places.len(), memory::AREAS * PARTS);
+    }
+
+    #[test]
+    fn appended_contents_have_the_length_that_was_asked_for() {
+        let [first, mut second] = pair();
+        let stamp = Stamp::new(1, 0);
+        second.write(stamp, true, 0, b"abc");
+        second.write(stamp, true, AREA_BYTES - 1, b"z");
+        second.publish(stamp, true, 0);
+        let contents = first.contents(1, stamp, true);
+        let mut bytes = vec![b'-'];
+        contents.append(1, 2, &mut bytes);
+        contents.append(AREA_BYTES - 1, 3, &mut bytes);
+        contents.append(AREA_BYTES + 1, 1, &mut bytes);
+        assert_eq!(bytes, b"-bcz\0\0\0");
     }
 }

@@ -75,6 +75,12 @@ impl Memory {
         // SAFETY: loom panics if another thread writes the byte.
         self.byte(place).with(|byte| unsafe { into[0] = *byte });
     }
+
+    pub(super) fn append(&self, place: ContentsPlace, offset: usize, _: usize, to: &mut Vec<u8>) {
+        let mut byte = [0];
+        self.read(place, offset, &mut byte);
+        to.extend(byte);
+    }
 }
 
 mod tests;

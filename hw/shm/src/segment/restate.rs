@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn a_member_that_waits_restores_its_words() {
         let (mut first, name) = Segment::create(2, 0).unwrap();
-        let second = Segment::open(name.as_bytes(), 2, 1).unwrap();
+        let mut second = Segment::open(name.as_bytes(), 2, 1).unwrap();
         let old = Stamp::new(1, 0);
         let stamp = Stamp::new(2, 0);
         let next = Stamp::new(2, 1);
@@ -49,12 +49,12 @@ mod tests {
                 second.memory.slot(0, slot).stamp.store(garbage, Relaxed);
             }
             second.memory.finished(0).store(garbage, Relaxed);
-            assert_ne!(second.look(0, stamp), Published::Contents { about: 7 });
+            assert_ne!(second.look(0, stamp, 1), Published::Contents { about: 7 });
             first.restate(next);
             for stamp in [old, stamp] {
-                assert_eq!(second.look(0, stamp), Published::Contents { about: 7 });
+                assert_eq!(second.look(0, stamp, 1), Published::Contents { about: 7 });
             }
-            assert_eq!(second.look(0, next), Published::NotYet);
+            assert_eq!(second.look(0, next, 1), Published::NotYet);
             assert!(second.has_ended(0, old) && !second.has_ended(0, stamp));
         }
     }

@@ -31,7 +31,7 @@ fn publish(segment: &mut Segment, stamp: Stamp, long: bool, byte: u8) {
 
 fn read(segment: &mut Segment, from: u32, stamp: Stamp, long: bool) -> u8 {
     loop {
-        match segment.look(from, stamp) {
+        match segment.look(from, stamp, 1) {
             Published::NotYet => thread::yield_now(),
             Published::Contents { about } => {
                 let mut byte = [0];
@@ -95,7 +95,7 @@ fn the_end_of_an_operation_is_seen_after_its_contents() {
     check(|| {
         let mut members = segments(2).into_iter();
         let mut first = members.next().unwrap();
-        let second = members.next().unwrap();
+        let mut second = members.next().unwrap();
         let thread = thread::spawn(move || {
             let stamp = Stamp::new(1, 0);
             publish(&mut first, stamp, false, 7);
@@ -105,7 +105,7 @@ fn the_end_of_an_operation_is_seen_after_its_contents() {
         while !second.has_ended(0, stamp) {
             thread::yield_now();
         }
-        assert_eq!(second.look(0, stamp), Published::Contents { about: 7 });
+        assert_eq!(second.look(0, stamp, 1), Published::Contents { about: 7 });
         thread.join().unwrap();
     });
 }
