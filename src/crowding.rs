@@ -39,7 +39,7 @@ const YIELDS_CROWDED: u32 = 64;
 /// What the waits of a worker have learned. Several threads may update it at a time; a lost update
 /// delays what is learned.
 #[derive(Debug)]
-pub(crate) struct Crowding {
+pub struct Crowding {
     /// So many waits from now on do not poll.
     left: AtomicU32,
     /// How many waits do not poll after the next switch.
@@ -61,12 +61,12 @@ impl Crowding {
     }
 
     /// Whether other threads wanted the processor a short while ago.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub fn is_crowded(&self) -> bool {
         self.left.load(Relaxed) > 0
     }
 
     /// A yield let another thread run.
-    fn note_switch(&self) {
+    pub fn note_switch(&self) {
         let mut span = self.span.load(Relaxed);
         if !self.is_crowded() {
             let was_early = self.calm.swap(0, Relaxed) < span;
@@ -102,13 +102,21 @@ impl Crowding {
     }
 }
 
+impl Default for Crowding {
+    fn default() -> Self {
+        Crowding::new()
+    }
+}
+
 /// The polls and yields of one wait.
-pub(crate) struct WaitPlan<'a> {
+#[derive(Debug)]
+pub struct WaitPlan<'a> {
     crowding: &'a Crowding,
     adapts: bool,
     /// Polls before the yields.
-    pub(crate) spin: u32,
-    pub(crate) yields: u32,
+    pub spin: u32,
+    /// Yields before the sleep.
+    pub yields: u32,
     /// The count of polls at which to test for other threads.
     next_probe: u32,
     /// Whether it polls a little although others want the processor.
@@ -118,7 +126,8 @@ pub(crate) struct WaitPlan<'a> {
 }
 
 impl<'a> WaitPlan<'a> {
-    pub(crate) fn new(policy: &WaitPolicy, crowding: &'a Crowding) -> Self {
+    /// Begins a wait.
+    pub fn new(policy: &WaitPolicy, crowding: &'a Crowding) -> Self {
         let WaitPolicy { spin, yields, adapts, .. } = *policy;
         // A wait that polls less than that loses less than a test costs.
         let adapts = adapts && spin > POLLS_BEFORE_PROBE;
@@ -142,7 +151,7 @@ impl<'a> WaitPlan<'a> {
     /// Yields if it is time to test for other threads; `true` if one ran. From then on the wait
     /// doesn't poll.
     #[inline]
-    pub(crate) fn gives_way_after(&mut self, polls: u32) -> bool {
+    pub fn gives_way_after(&mut self, polls: u32) -> bool {
         polls >= self.next_probe && self.gives_way()
     }
 
@@ -160,12 +169,12 @@ impl<'a> WaitPlan<'a> {
     }
 
     /// Lets another thread run.
-    pub(crate) fn yield_now(&mut self) {
+    pub fn yield_now(&mut self) {
         self.yield_by(yield_now);
     }
 
     /// As [`yield_now`](Self::yield_now), by this function.
-    pub(crate) fn yield_by(&mut self, yield_now: fn()) {
+    pub fn yield_by(&mut self, yield_now: fn()) {
         if self.adapts && self.switches.is_none() {
             self.switches = Some(switches());
         }

@@ -87,6 +87,9 @@ pub use access::wake_all;
 pub use access::{Access, Local, Shared};
 pub use auto::AutoConfig;
 pub use config::{Config, DeviceConfig, HwTags};
+/// For `tagmatch-comm`. No promise is made about it.
+#[doc(hidden)]
+pub use crowding::{Crowding, WaitPlan};
 pub use end::{End, QueuedRequest, QueuedSend};
 pub use envelope::{Match, Peer, Received, SendOptions, Sent, Status};
 pub use error::{Error, Failed};

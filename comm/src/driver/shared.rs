@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use tagmatch::{TagLayout, WaitPolicy};
+use tagmatch::{Crowding, TagLayout, WaitPolicy};
 
 use super::buffered::BufferedSends;
 use super::machine::{Machine, ResultSlot, RunningMachine, step};
@@ -22,6 +22,8 @@ pub struct Driver<N: Net> {
     pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
     /// How blocking calls wait.
     pub(super) wait_policy: WaitPolicy,
+    /// What their waits have learned about other threads that want their processors.
+    pub(super) crowding: Crowding,
     /// Signalled by the thread that sleeps on the transport, whenever it wakes.
     pub(super) woken: Condvar,
     pub(crate) allocator: Allocator,
@@ -89,8 +91,16 @@ impl<N: Net> Driver<N> {
             sleepers: Sleepers::default(),
             wakers: Vec::new(),
         });
-        let woken = Condvar::new();
-        Driver { state, sleeper, wait_policy, woken, allocator, mailboxes, settings }
+        Driver {
+            state,
+            sleeper,
+            wait_policy,
+            crowding: Crowding::default(),
+            woken: Condvar::new(),
+            allocator,
+            mailboxes,
+            settings,
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, DriverState<N>> {

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tagmatch::{ProgressThread, WaitPolicy};
+use tagmatch::{ProgressThread, WaitPlan};
 
 use super::machine::{Machine, step};
 use super::machine_io::{MachineIo, Operations};
@@ -32,8 +32,10 @@ const POLLED_SLEEP: [Duration; 2] = [Duration::from_micros(50), Duration::from_m
 /// One blocking call's wait.
 pub(crate) struct Waiting<'a, N: Net> {
     driver: &'a Driver<N>,
-    /// The rest of the polls and yields before the sleep.
-    left: WaitPolicy,
+    /// The polls and yields before the sleep.
+    plan: WaitPlan<'a>,
+    polls: u32,
+    yields: u32,
     nap: Option<Nap<'a, N>>,
     /// The longest next sleep while a machine waits for something that wakes no thread.
     polled_sleep: Duration,
@@ -41,26 +43,28 @@ pub(crate) struct Waiting<'a, N: Net> {
 
 impl<'a, N: Net> Waiting<'a, N> {
     pub(crate) fn new(driver: &'a Driver<N>) -> Self {
-        let left = driver.wait_policy;
+        let plan = WaitPlan::new(&driver.wait_policy, &driver.crowding);
         let polled_sleep = POLLED_SLEEP[0];
-        Waiting { driver, left, nap: None, polled_sleep }
+        Waiting { driver, plan, polls: 0, yields: 0, nap: None, polled_sleep }
     }
 
     /// How often to poll in this turn.
     pub(crate) fn looks(&self) -> u32 {
-        self.left.spin.clamp(1, LOOKS)
+        self.plan.spin.saturating_sub(self.polls).clamp(1, LOOKS)
     }
 
     /// Spins, yields or sleeps. To be called after each turn that has made progress and found no
     /// result.
     pub(crate) fn rest(&mut self) {
-        self.left.spin = self.left.spin.saturating_sub(LOOKS);
-        if self.left.spin > 0 {
+        self.polls = self.polls.saturating_add(LOOKS);
+        if self.polls < self.plan.spin {
+            // If another thread wants the processor, this wait doesn't poll any more.
+            self.plan.gives_way_after(self.polls);
             return;
         }
-        if self.left.yields > 0 || !self.left.sleep {
-            self.left.yields = self.left.yields.saturating_sub(1);
-            N::pause();
+        if self.yields < self.plan.yields || !self.driver.wait_policy.sleep {
+            self.yields = self.yields.saturating_add(1);
+            self.plan.yield_by(N::pause);
             return;
         }
         self.nap = match self.nap.take() {
@@ -223,5 +227,29 @@ impl Wake for Alarm {
         if let Some(sleeper) = &self.sleeper {
             sleeper.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::worker::WorkerNet;
+    use crate::runtime::{Config, Runtime};
+
+    #[test]
+    fn waits_do_not_poll_while_other_threads_want_the_processor() {
+        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
+        let addresses = vec![worker.address()];
+        // More processors than processes, so that blocking calls poll at first.
+        let net = WorkerNet::new(worker, addresses, 0).unwrap();
+        let runtime = Runtime::new(net, Config::default()).unwrap();
+        let world = runtime.world();
+        let driver = world.driver();
+        assert_eq!(Waiting::new(driver).looks(), LOOKS);
+        driver.crowding.note_switch();
+        let mut waiting = Waiting::new(driver);
+        assert_eq!(waiting.looks(), 1);
+        waiting.rest();
+        assert_eq!(waiting.yields, 1);
     }
 }
