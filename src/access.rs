@@ -90,8 +90,8 @@ impl State {
         self.engine.progress_until(request)
     }
 
-    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is over
-    /// with success.
+    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is
+    /// over with success.
     #[inline(always)]
     pub(crate) fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd {
         if self.sleepers > 0 {

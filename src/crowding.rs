@@ -5,9 +5,9 @@
 //! tells: the kernel counts it as a switch if another thread ran meanwhile (`ru_nivcsw` of
 //! getrusage(2)). No time is measured, so nothing here depends on the processor.
 //!
-//! A switch doesn't tell whose thread ran. If it was one of this job, a poll is in vain; if it was a
-//! stranger's, messages still come within a few polls, and a yield for each of them would give the
-//! stranger a time slice each. So waits go on to poll a little as long as most of these polls find
+//! A switch doesn't tell whose thread ran. If it was one of this job, a poll is in vain; if it was
+//! a stranger's, messages still come within a few polls, and a yield for each of them would give
+//! the stranger a time slice each. So waits go on to poll a little as long as most of these polls find
 //! what they wait for.
 
 use std::sync::atomic::AtomicU32;

@@ -15,7 +15,7 @@ use crate::decisions::Decision;
 use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
 use crate::peers::peer::{self, Peer, PeerState};
-use crate::receiving::unexpected::{ArrivedMessage, Body, Payload, UnexpectedMessage};
+use crate::receiving::unexpected::{ArrivedMessage, Payload};
 use crate::requests::ends::{EndList, NoEnds};
 use crate::requests::line::RequestOwner;
 use crate::requests::request::{Posted, RequestId, Status, refuse};
@@ -24,7 +24,7 @@ use crate::slices;
 use crate::state::{CutShort, MatchedRendezvous, ProtocolState};
 use crate::todo::{Operation, Todo};
 use crate::wire::{
-    AppCtx, Control, Fragment, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
+    AppCtx, Control, MessageKind, Rendezvous, TMH_BYTES, Tmh, WireError, WireMessage,
 };
 
 /// All state of the protocol.
@@ -175,7 +175,10 @@ impl Core {
             WireMessage::Control(Control::Length { app_ctx, length }) => {
                 self.companion(*peer, app_ctx, true, |status| status.length = length)
             }
-            WireMessage::Fragment(fragment) => self.fragment(incoming, fragment),
+            WireMessage::Fragment(fragment) => {
+                let takes_fragments = self.offload.is_none();
+                fragments::take_in(&mut self.state, takes_fragments, incoming, fragment)
+            }
         }
     }
 
@@ -268,31 +271,6 @@ impl Core {
             offload.arrived(state, &arrival, through_list);
         } else {
             let message = state.unexpected.store(&arrival);
-            state.push_unexpected(message);
-            state.grant_credit(peer);
-        }
-        Ok(())
-    }
-
-    /// Takes in a fragment. A worker with a NIC's list takes none: a message in fragments doesn't
-    /// pass the list, so later messages of its sender would overtake it there.
-    fn fragment(&mut self, incoming: &Incoming<'_>, fragment: Fragment) -> Result<(), WireError> {
-        let peer = incoming.peer;
-        let state = &mut self.state;
-        if self.offload.is_some() {
-            return Err(WireError::Fragment("for a NIC's list, which takes none"));
-        }
-        let whole = fragments::arrived(state, incoming, fragment)?;
-        let Some((status, stored)) = whole else { return Ok(()) };
-        let message = UnexpectedMessage::new(&status, AppCtx::default(), Body::Stored(stored));
-        let matched = state.posted.take_match(status.tag, SourceId(peer.0));
-        if let Some(matched) = matched.and_then(|index| state.requests.matched(index)) {
-            let request = matched.request();
-            let buffer = std::mem::take(&mut matched.line.buffer);
-            state.counters.posted += 1;
-            state.observer.tell(|observer| observer.matched(request.index(), &status, false));
-            state.fill(request, message, buffer);
-        } else {
             state.push_unexpected(message);
             state.grant_credit(peer);
         }

@@ -279,7 +279,8 @@ pub trait MatchEngine: FlushEngine {
     where
         Self: Sized;
 
-    /// As [`MatchEngine::progress_until`], and takes the result if the request is over with success.
+    /// As [`MatchEngine::progress_until`], and takes the result if the request is over with
+    /// success.
     #[inline(always)]
     fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd
     where

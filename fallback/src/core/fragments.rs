@@ -25,9 +25,9 @@
 //! bytes for each nanosecond of it (48 where runs are written past the cache) go out in fragments
 //! at first. From there on the device learns it for each class of lengths from 8 to 64 KiB
 //! (`Device::sends_fragments`; `Limits::fragmented_max` and `Config::fragmented_max` bound it). The
-//! first fragment is charged for the whole message, so a receiver can always take the rest. A message arrives with its last
-//! fragment: until then no probe and no any-source receive finds it, and a sender that stops or
-//! dies in the middle holds up nobody else. If the oldest matching receive names the sender, the
+//! first fragment is charged for the whole message, so a receiver can always take the rest. A
+//! message arrives with its last fragment: until then no probe and no any-source receive finds it,
+//! and a sender that stops or dies in the middle holds up nobody else. If the oldest matching receive names the sender, the
 //! bytes go straight into its buffer; no other message could have had that receive. MPI allows no
 //! change to the buffer of a cancelled receive (MPI-4.1 section 3.8.4), so a cancel comes too late
 //! then, as during a read. A worker with a NIC's list takes no fragments: later messages of their
@@ -39,6 +39,7 @@ use tagmatch_soft::SourceId;
 use crate::credit::Amount;
 use crate::error::Fault;
 use crate::receiving::arriving::{FragmentPlace, PartialMessage};
+use crate::receiving::unexpected::{Body, UnexpectedMessage};
 use crate::requests::request::{RequestId, Status};
 use crate::slices;
 use crate::state::ProtocolState;
@@ -48,12 +49,44 @@ use crate::wire::{AppCtx, Fragment, WireError};
 /// The longest message that may come in fragments, as for [`crate::EngineConfig::fragmented_max`].
 const LENGTH_MAX: u64 = 1 << 30;
 
+/// Takes in a fragment. A worker with a NIC's list takes none: a message in fragments doesn't pass
+/// the list, so later messages of its sender would overtake it there.
+///
+/// # Errors
+/// The rule that the peer broke.
+pub(crate) fn take_in(
+    state: &mut ProtocolState,
+    takes_fragments: bool,
+    incoming: &Incoming<'_>,
+    fragment: Fragment,
+) -> Result<(), WireError> {
+    let peer = incoming.peer;
+    if !takes_fragments {
+        return Err(WireError::Fragment("for a NIC's list, which takes none"));
+    }
+    let whole = arrived(state, incoming, fragment)?;
+    let Some((status, stored)) = whole else { return Ok(()) };
+    let message = UnexpectedMessage::new(&status, AppCtx::default(), Body::Stored(stored));
+    let matched = state.posted.take_match(status.tag, SourceId(peer.0));
+    if let Some(matched) = matched.and_then(|index| state.requests.matched(index)) {
+        let request = matched.request();
+        let buffer = std::mem::take(&mut matched.line.buffer);
+        state.counters.posted += 1;
+        state.observer.tell(|observer| observer.matched(request.index(), &status, false));
+        state.fill(request, message, buffer);
+    } else {
+        state.push_unexpected(message);
+        state.grant_credit(peer);
+    }
+    Ok(())
+}
+
 /// A fragment came from a peer. Returns the envelope and the bytes of a message that is whole now
 /// and has no receive yet.
 ///
 /// # Errors
 /// The rule that the peer broke.
-pub(crate) fn arrived(
+fn arrived(
     state: &mut ProtocolState,
     incoming: &Incoming<'_>,
     fragment: Fragment,

@@ -1,7 +1,9 @@
 //! The buffers that peers may read, for devices whose software finds the bytes of a read.
 
 use super::buffer::Buffer;
-use super::device::{DeviceError, Exposure, ExposureId, RemoteSpan};
+use crate::DeviceError;
+
+use super::device::{Exposure, ExposureId, RemoteSpan};
 use super::peer::PeerId;
 use super::slab::{Key, Slab};
 

@@ -32,6 +32,7 @@ pub mod contents;
 mod copied_reads;
 pub mod copy;
 pub mod device;
+mod device_error;
 mod down_reason;
 mod elements;
 mod exposures;
@@ -66,10 +67,10 @@ pub use bug::{Bug, OrBug, ToleratedBugs, bugs};
 pub use bytes::Bytes;
 pub use copied_reads::{CopiedReads, CopyPath, EndedRead};
 pub use device::{
-    Device, DeviceError, Event, EventDescriptor, EventSink, Exposure, ExposureId, InCall, Incoming,
-    Limits, Outgoing, Polled, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, hand_on,
-    limit_of,
+    Device, Event, EventDescriptor, EventSink, Exposure, ExposureId, Incoming, Limits, Outgoing,
+    Polled, ReadError, ReadMode, ReadRequest, Refused, RemoteSpan, hand_on,
 };
+pub use device_error::{DeviceError, InCall, limit_of};
 pub use down_reason::DownReason;
 pub use elements::{Element, as_bytes, as_bytes_mut};
 pub use exposures::{Exposures, Readable};

@@ -23,7 +23,8 @@
 //! 6. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
 
 use crate::DownReason;
-use crate::device::{DeviceError, EventDescriptor};
+use crate::device::EventDescriptor;
+use crate::device_error::DeviceError;
 use crate::{Address, Buffer, Flush, PeerId, RawMemory, Registered};
 
 /// When a send that the device takes is complete.

@@ -20,6 +20,7 @@ use clap::Parser;
 use crate::case::Outcome;
 use crate::report::{self, Next, Record};
 use options::{Options, Setup};
+use programs::install;
 use runner::Runner;
 
 /// How long the run waits for another distance between two probes.
@@ -69,16 +70,6 @@ pub(crate) fn command(arguments: &[String]) -> Outcome<bool> {
     }
     print_tables(&options, &runner.record)?;
     Ok(runner.record.failures.is_empty())
-}
-
-/// Installs the packages that a program needs, and compiles it. The error is a text for the table.
-fn install(program: &str, is_newest: bool) -> Result<(), String> {
-    let generation = is_newest.then_some("newest");
-    let mut install = Command::new("benches/peers/install");
-    let done = install.arg(program).args(generation).stderr(std::io::stderr()).output();
-    let done = done.map_err(|error| format!("benches/peers/install: {error}"))?;
-    let why = String::from_utf8_lossy(&done.stdout).trim().replace('\t', " ");
-    if done.status.success() { Ok(()) } else { Err(why) }
 }
 
 /// Lets programs take turns until all have enough samples, or the time is over.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::process::Command;
 
 use super::networks::{ADDRESS, OTHER_ADDRESS};
 use super::options::{Setup, Way};
@@ -163,6 +164,16 @@ impl Programs {
         command.push(path.into());
         Ok(command)
     }
+}
+
+/// Installs the packages that a program needs, and compiles it. The error is a text for the table.
+pub(super) fn install(program: &str, is_newest: bool) -> Result<(), String> {
+    let generation = is_newest.then_some("newest");
+    let mut install = Command::new("benches/peers/install");
+    let done = install.arg(program).args(generation).stderr(std::io::stderr()).output();
+    let done = done.map_err(|error| format!("benches/peers/install: {error}"))?;
+    let why = String::from_utf8_lossy(&done.stdout).trim().replace('\t', " ");
+    if done.status.success() { Ok(()) } else { Err(why) }
 }
 
 /// A secret for the workers of this run, which use TCP.

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::install;
 use super::options::Setup;
-use super::programs::NEWEST;
+use super::programs::{NEWEST, install};
 use crate::case::Outcome;
 
 /// Runs of each program over each transport, in turns.
