@@ -7,8 +7,8 @@
 //!
 //! A switch doesn't tell whose thread ran. If it was one of this job, a poll is in vain; if it was
 //! a stranger's, messages still come within a few polls, and a yield for each of them would give
-//! the stranger a time slice each. So waits go on to poll a little as long as most of these polls find
-//! what they wait for.
+//! the stranger a time slice each. So waits go on to poll a little as long as most of these polls
+//! find what they wait for.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;

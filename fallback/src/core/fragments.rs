@@ -27,11 +27,11 @@
 //! (`Device::sends_fragments`; `Limits::fragmented_max` and `Config::fragmented_max` bound it). The
 //! first fragment is charged for the whole message, so a receiver can always take the rest. A
 //! message arrives with its last fragment: until then no probe and no any-source receive finds it,
-//! and a sender that stops or dies in the middle holds up nobody else. If the oldest matching receive names the sender, the
-//! bytes go straight into its buffer; no other message could have had that receive. MPI allows no
-//! change to the buffer of a cancelled receive (MPI-4.1 section 3.8.4), so a cancel comes too late
-//! then, as during a read. A worker with a NIC's list takes no fragments: later messages of their
-//! sender would overtake them in the list.
+//! and a sender that stops or dies in the middle holds up nobody else. If the oldest matching
+//! receive names the sender, the bytes go straight into its buffer; no other message could have had
+//! that receive. MPI allows no change to the buffer of a cancelled receive (MPI-4.1 section 3.8.4),
+//! so a cancel comes too late then, as during a read. A worker with a NIC's list takes no
+//! fragments: later messages of their sender would overtake them in the list.
 
 use tagmatch_device::{Incoming, PeerId};
 use tagmatch_soft::SourceId;

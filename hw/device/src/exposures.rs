@@ -1,8 +1,8 @@
 //! The buffers that peers may read, for devices whose software finds the bytes of a read.
 
-use super::buffer::Buffer;
 use crate::DeviceError;
 
+use super::buffer::Buffer;
 use super::device::{Exposure, ExposureId, RemoteSpan};
 use super::peer::PeerId;
 use super::slab::{Key, Slab};
