@@ -98,6 +98,8 @@ pub use leave::{NotFlushed, Unsent};
 pub use message::Message;
 pub use probe::MprobeFuture;
 pub use progress_thread::ProgressThread;
+#[doc(hidden)]
+pub use queue::EndTaker;
 pub use raw::{Scope, ScopedRequest};
 pub use request::{Cancel, Output, Request};
 /// For `tagmatch-comm`. No promise is made about it.

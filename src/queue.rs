@@ -16,30 +16,63 @@ use crate::raw::push_made;
 use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
 
+/// What is told the ends of operations one by one, by [`WorkerOf::ends_to`].
+#[doc(hidden)]
+pub trait EndTaker {
+    /// Whether it takes another end.
+    fn has_room(&self) -> bool;
+
+    /// A queued operation has ended with success.
+    fn done(&mut self, context: u64, status: Status, buffer: Buffer);
+
+    /// Any other end.
+    fn other(&mut self, end: End);
+}
+
 /// Hands ends to a caller's function.
 struct Each<F> {
     take: F,
     /// How many ends the function still takes.
     room: usize,
-    worker: u32,
 }
 
-impl<F: FnMut(End)> EndList for Each<F> {
+impl<F: FnMut(End)> EndTaker for Each<F> {
     #[inline(always)]
     fn has_room(&self) -> bool {
         self.room > 0
     }
 
     #[inline(always)]
-    fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
-        let result = Ok(Status::new(status, self.worker));
-        (self.take)(End::Operation { context, result, buffer });
+    fn done(&mut self, context: u64, status: Status, buffer: Buffer) {
+        self.other(End::Operation { context, result: Ok(status), buffer });
+    }
+
+    #[inline(always)]
+    fn other(&mut self, end: End) {
+        (self.take)(end);
         self.room -= 1;
+    }
+}
+
+/// The ends of a worker's engine, in the terms of this crate.
+struct WorkerEnds<'a, T> {
+    taker: &'a mut T,
+    worker: u32,
+}
+
+impl<T: EndTaker> EndList for WorkerEnds<'_, T> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.taker.has_room()
+    }
+
+    #[inline(always)]
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
+        self.taker.done(context, Status::new(status, self.worker), buffer);
     }
 
     fn rare(&mut self, end: fallback::End) {
-        (self.take)(End::new(end, self.worker));
-        self.room -= 1;
+        self.taker.other(End::new(end, self.worker));
     }
 }
 
@@ -86,9 +119,9 @@ impl State {
     /// As [`State::ends`], for any function.
     #[inline(always)]
     fn each_end(&mut self, max: usize, worker: u32, take: impl FnMut(End)) -> (usize, usize) {
-        let mut list = Each { take, room: max, worker };
-        let events = self.take_ends(&mut list);
-        (events, max - list.room)
+        let mut each = Each { take, room: max };
+        let events = self.take_ends(&mut WorkerEnds { taker: &mut each, worker });
+        (events, max - each.room)
     }
 }
 
@@ -248,6 +281,15 @@ impl<A: Access> WorkerOf<A> {
     pub fn each_end(&self, max: usize, take: impl FnMut(End)) -> usize {
         let worker = self.access.fixed().worker;
         self.access.with(|state| state.each_end(max, worker, take).1)
+    }
+
+    /// As [`each_end`](Self::each_end), for a caller whose short way is that of success, and that
+    /// knows itself how many ends it takes.
+    #[doc(hidden)]
+    #[inline]
+    pub fn ends_to(&self, taker: &mut impl EndTaker) {
+        let worker = self.access.fixed().worker;
+        self.access.with(|state| state.take_ends(&mut WorkerEnds { taker, worker }));
     }
 
     /// From now on, the queue tells of peers as with

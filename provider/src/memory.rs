@@ -4,7 +4,7 @@ use tagmatch::{Buffer, raw};
 use tagmatch_ofi_provider::Memory;
 
 /// A buffer of the worker.
-#[inline]
+#[inline(always)]
 pub(crate) fn buffer(memory: Memory) -> Buffer {
     let start = memory.as_ptr();
     let length = memory.len();

@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
             sys::FI_AV_MAP | sys::FI_AV_TABLE => {}
             _ => return Err(Errno::INVALID),
         }
-        let key = insert(&mut domain.lock().vectors, Vector::default())?;
+        let key = insert(&mut domain.lock().tables.vectors, Vector::default())?;
         let fid = head(sys::FI_CLASS_AV, context, const { &closable(close::<P>) });
         let object = sys::fid_av { fid, ops: table(functions::<P>()) };
         // SAFETY: the caller gives a place for the vector.
@@ -87,7 +87,7 @@ unsafe extern "C" fn insert_names<P: Provider>(
         // SAFETY: the caller gives an address vector.
         let handle = unsafe { VectorHandle::<P>::of(vector) };
         let mut state = handle.domain.lock();
-        let vector = closed(state.vectors.get_mut(handle.key))?;
+        let vector = closed(state.tables.vectors.get_mut(handle.key))?;
         let mut inserted = 0;
         for index in 0..number {
             // SAFETY: the caller gives `number` names, each as long as those of fi_getname(3).
@@ -173,7 +173,8 @@ unsafe extern "C" fn lookup<P: Provider>(
     enter(|| {
         // SAFETY: the caller gives an address vector.
         let handle = unsafe { VectorHandle::<P>::of(vector) };
-        let address = closed(handle.domain.lock().vectors.get(handle.key))?.address(address)?;
+        let address =
+            closed(handle.domain.lock().tables.vectors.get(handle.key))?.address(address)?;
         let name = P::name(&address).ok_or(Errno::INVALID)?;
         // SAFETY: the caller gives memory and its length.
         unsafe { copy_name(&name, to, room) }.or_else(|errno| {

@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
                 return Err(Errno::NO_SYSTEM_CALL);
             }
         }
-        let key = insert(&mut domain.lock().counters, Counter::default())?;
+        let key = insert(&mut domain.lock().tables.counters, Counter::default())?;
         let fid = head(sys::FI_CLASS_CNTR, context, const { &closable(close::<P>) });
         let object = sys::fid_cntr { fid, ops: table(functions::<P>()) };
         // SAFETY: the caller gives a place for the counter.
@@ -78,7 +78,7 @@ unsafe fn with<P: Provider, R>(
     let handle = unsafe { CounterHandle::<P>::of(counter) };
     let mut state = handle.domain.lock();
     state.progress_counter(handle.key)?;
-    closed(state.counters.get_mut(handle.key)).map(look)
+    closed(state.tables.counters.get_mut(handle.key)).map(look)
 }
 
 /// The errors of a counter, without progress.
@@ -89,7 +89,7 @@ unsafe fn errors_so_far<P: Provider>(counter: *mut sys::fid_cntr) -> Result<u64>
     // SAFETY: the caller gives a counter.
     let handle = unsafe { CounterHandle::<P>::of(counter) };
     let state = handle.domain.lock();
-    closed(state.counters.get(handle.key)).map(|counter| counter.errors)
+    closed(state.tables.counters.get(handle.key)).map(|counter| counter.errors)
 }
 
 unsafe extern "C" fn read<P: Provider>(counter: *mut sys::fid_cntr) -> u64 {

@@ -14,7 +14,7 @@ use tagmatch_ofi_sys::sleeping::{Next, sleeping};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
 use crate::handle::{Handle, domain_of};
-use crate::objects::{Output, Queue, Waiter};
+use crate::objects::{Output, Queue, Waiter, entry_bytes};
 use crate::parent::Domain;
 use crate::policy::Provider;
 use crate::state::{State, closed, insert};
@@ -24,7 +24,7 @@ use crate::yielding::IdleReads;
 #[repr(C)]
 pub(crate) struct QueueObject {
     cq: sys::fid_cq,
-    format: sys::fi_cq_format,
+    entry_bytes: usize,
     wait: sys::fi_wait_obj,
     /// `FI_CQ_COND_THRESHOLD`: blocking reads wait for as many entries as they are told.
     by_threshold: bool,
@@ -85,11 +85,11 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
             return Err(Errno::INVALID);
         }
         attributes.format = format;
-        let key = insert(&mut domain.lock().queues, Queue::new(waiter))?;
+        let key = insert(&mut domain.lock().tables.queues, Queue::new(waiter))?;
         let fid = head(sys::FI_CLASS_CQ, context, head_functions::<P>());
         let object = QueueObject {
             cq: sys::fid_cq { fid, ops: table(functions::<P>()) },
-            format,
+            entry_bytes: entry_bytes(format),
             wait: attributes.wait_obj,
             by_threshold: attributes.wait_cond == sys::FI_CQ_COND_THRESHOLD,
             idle_reads: IdleReads::new(),
@@ -130,7 +130,7 @@ unsafe extern "C" fn control<P: Provider>(
         match command {
             sys::FI_GETWAIT if handle.object.wait == sys::FI_WAIT_FD => {
                 let state = handle.domain.lock();
-                let waiter = closed(state.queues.get(handle.key))?.waiter.as_ref();
+                let waiter = closed(state.tables.queues.get(handle.key))?.waiter.as_ref();
                 let fd = waiter.ok_or(Errno::NO_SYSTEM_CALL)?.as_fd().as_raw_fd();
                 // SAFETY: for this command the argument is an integer.
                 unsafe { *argument.cast::<c_int>() = fd };
@@ -171,7 +171,7 @@ unsafe fn output<P: Provider>(
         return Err(Errno::INVALID);
     }
     // SAFETY: the caller's promise.
-    Ok(unsafe { Output::new(to, count, sources, handle.object.format) })
+    Ok(unsafe { Output::new(handle.key, handle.object.entry_bytes, to, count, sources) })
 }
 
 unsafe extern "C" fn read<P: Provider>(
@@ -192,8 +192,8 @@ unsafe extern "C" fn readfrom<P: Provider>(
     // SAFETY: the caller gives a completion queue, and room for the entries.
     count_at_once(|| unsafe {
         let handle = of::<P>(queue);
-        let output = output(handle, to, wanted, sources)?;
-        let result = handle.domain.lock().read(handle.key, output);
+        let mut output = output(handle, to, wanted, sources)?;
+        let result = handle.domain.lock().read(&mut output);
         match result {
             Ok(_) => handle.object.idle_reads.note_entry(),
             // An error entry counts as none: programs that probe in a loop read one for each probe.
@@ -275,7 +275,7 @@ unsafe extern "C-unwind" fn sreadfrom<P: Provider>(
         let least = least.clamp(1, wanted.max(1));
         let mut state = handle.domain.lock();
         state.progress_queue(handle.key, None)?;
-        let queue = closed(state.queues.get_mut(handle.key))?;
+        let queue = closed(state.tables.queues.get_mut(handle.key))?;
         let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
         let is_over = left.is_some_and(|left| left.is_zero());
         let is_signalled = std::mem::take(&mut queue.is_signalled) || is_interrupted;
@@ -285,7 +285,7 @@ unsafe extern "C-unwind" fn sreadfrom<P: Provider>(
         }
         looks = looks.saturating_add(1);
         if looks > LOOKS && queue.len() == 0 && state.begin_sleep(handle.key)? {
-            let waiter = closed(state.queues.get(handle.key))?.waiter.clone();
+            let waiter = closed(state.tables.queues.get(handle.key))?.waiter.clone();
             let waiter = waiter.ok_or(Errno::NO_SYSTEM_CALL)?;
             let left = left.unwrap_or(SLEEP_MAX);
             slept = Some((left, Instant::now()));
@@ -306,7 +306,7 @@ unsafe extern "C" fn signal<P: Provider>(queue: *mut sys::fid_cq) -> c_int {
         // SAFETY: the caller gives a completion queue.
         let handle = unsafe { of::<P>(queue) };
         let mut state = handle.domain.lock();
-        let queue = closed(state.queues.get_mut(handle.key))?;
+        let queue = closed(state.tables.queues.get_mut(handle.key))?;
         queue.is_signalled = true;
         queue.wake();
         Ok(())
@@ -330,7 +330,7 @@ unsafe extern "C" fn readerr<P: Provider>(
         let handle = unsafe { of::<P>(queue) };
         let mut state = handle.domain.lock();
         state.progress_unless_reading(handle.key)?;
-        let queue = closed(state.queues.get_mut(handle.key))?;
+        let queue = closed(state.tables.queues.get_mut(handle.key))?;
         let entry = *queue.first().ok_or(Errno::AGAIN)?;
         let failure = entry.failure.ok_or(Errno::AGAIN)?;
         if flags & sys::FI_PEEK == 0 {

@@ -11,8 +11,11 @@
 /// | `KIND` | `FI_MSG` or `FI_TAGGED` |
 /// | `checked` | the tag of a message |
 /// | `pattern` | the messages that a receive takes |
-/// | `receive` | begins a receive |
+/// | `post` | posts a receive |
 /// | `recvmsg` | the function for receives with flags |
+///
+/// Each function has a closure of its own around what the endpoint does: the compiler inlines a
+/// closure that is called in one place, and the short ways of messages need that.
 macro_rules! message_functions {
     ($ops:ident, $message:ident $(, $tag:ident, $ignore:ident)?) => {
         /// The functions of this module.
@@ -33,104 +36,115 @@ macro_rules! message_functions {
             }
         }
 
-        /// Begins a receive, whose flags are those of the endpoint.
-        ///
-        /// # Safety
-        /// As fi_recv(3) and fi_trecv(3) ask.
-        #[inline(always)]
-        unsafe fn post<P: Provider>(
-            endpoint: *mut sys::fid_ep, pieces: Pieces, pattern: Result<Pattern>,
-            context: *mut c_void,
-        ) -> isize {
-            match pattern {
-                // SAFETY: as the caller promises.
-                Ok(pattern) => unsafe {
-                    let kind = KIND;
-                    receive::<P>(endpoint, Incoming { pieces, pattern, context, kind, flags: None })
-                },
-                Err(errno) => refuse(errno),
-            }
-        }
-
         unsafe extern "C" fn recv<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *mut c_void, length: usize, _region: *mut c_void,
             source: u64, $($tag: u64, $ignore: u64,)? context: *mut c_void,
         ) -> isize {
-            let pattern = pattern::<P>(source $(, $tag, $ignore)?);
-            // SAFETY: as the caller promises.
-            unsafe { post::<P>(endpoint, Pieces::One(start, length), pattern, context) }
+            // SAFETY: the caller gives an endpoint, and keeps the promises of fi_tagged(3).
+            enter_at_once(move || unsafe {
+                let pattern = pattern::<P>(source $(, $tag, $ignore)?)?;
+                let pieces = Pieces::One(start, length);
+                let incoming = Incoming { pieces, pattern, context, kind: KIND, flags: None };
+                with_endpoint::<P, _>(endpoint, |endpoint, sinks| post::<P>(endpoint, sinks, &incoming))
+            })
         }
 
         unsafe extern "C" fn recvv<P: Provider>(
             endpoint: *mut sys::fid_ep, parts: *const libc::iovec, _regions: *mut *mut c_void,
             count: usize, source: u64, $($tag: u64, $ignore: u64,)? context: *mut c_void,
         ) -> isize {
-            let pattern = pattern::<P>(source $(, $tag, $ignore)?);
-            // SAFETY: as the caller promises.
-            unsafe { post::<P>(endpoint, Pieces::Several(parts, count), pattern, context) }
+            // SAFETY: the caller gives an endpoint, and keeps the promises of fi_tagged(3).
+            enter_at_once(move || unsafe {
+                let pattern = pattern::<P>(source $(, $tag, $ignore)?)?;
+                let pieces = Pieces::Several(parts, count);
+                let incoming = Incoming { pieces, pattern, context, kind: KIND, flags: None };
+                with_endpoint::<P, _>(endpoint, |endpoint, sinks| post::<P>(endpoint, sinks, &incoming))
+            })
         }
 
         unsafe extern "C" fn send<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, _region: *mut c_void,
             destination: u64, $($tag: u64,)? context: *mut c_void,
         ) -> isize {
-            let message = Outgoing::new(Pieces::One(start, length), destination, context, KIND);
-            // SAFETY: as the caller promises.
-            unsafe { begin::<P>(endpoint, checked::<P>($($tag)?), message) }
+            // SAFETY: the caller gives an endpoint, and keeps the promises of fi_tagged(3).
+            enter_at_once(move || unsafe {
+                let tag = checked::<P>($($tag)?)?;
+                let pieces = Pieces::One(start, length);
+                let message = Outgoing { tag, ..Outgoing::new(pieces, destination, context, KIND) };
+                with_endpoint::<P, _>(endpoint, |endpoint, sinks| endpoint.send(sinks, &message))
+            })
         }
 
         unsafe extern "C" fn sendv<P: Provider>(
             endpoint: *mut sys::fid_ep, parts: *const libc::iovec, _regions: *mut *mut c_void,
             count: usize, destination: u64, $($tag: u64,)? context: *mut c_void,
         ) -> isize {
-            let message = Outgoing::new(Pieces::Several(parts, count), destination, context, KIND);
             // SAFETY: as the caller promises.
-            unsafe { begin::<P>(endpoint, checked::<P>($($tag)?), message) }
+            enter_at_once(move || unsafe {
+                let tag = checked::<P>($($tag)?)?;
+                let pieces = Pieces::Several(parts, count);
+                let message = Outgoing { tag, ..Outgoing::new(pieces, destination, context, KIND) };
+                send_any::<P>(endpoint, &message)
+            })
         }
 
         unsafe extern "C" fn senddata<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, _region: *mut c_void,
             data: u64, destination: u64, $($tag: u64,)? context: *mut c_void,
         ) -> isize {
-            let message = Outgoing::new(Pieces::One(start, length), destination, context, KIND);
-            let message = Outgoing { data: Some(data), ..message };
             // SAFETY: as the caller promises.
-            unsafe { begin::<P>(endpoint, checked::<P>($($tag)?), message) }
+            enter_at_once(move || unsafe {
+                let tag = checked::<P>($($tag)?)?;
+                let pieces = Pieces::One(start, length);
+                let message = Outgoing::new(pieces, destination, context, KIND);
+                let message = Outgoing { tag, data: Some(data), ..message };
+                with_endpoint::<P, _>(endpoint, |endpoint, sinks| endpoint.send(sinks, &message))
+            })
         }
 
         unsafe extern "C" fn sendmsg<P: Provider>(
             endpoint: *mut sys::fid_ep, message: *const sys::$message, flags: u64,
         ) -> isize {
-            // SAFETY: the caller gives a message, or null.
-            let Some(message) = (unsafe { message.as_ref() }) else {
-                return refuse(Errno::INVALID);
-            };
-            let pieces = Pieces::Several(message.msg_iov, message.iov_count);
-            let outgoing = Outgoing {
-                data: (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(message.data),
-                flags: Some(flags),
-                ..Outgoing::new(pieces, message.addr, message.context, KIND)
-            };
-            // SAFETY: as the caller promises.
-            unsafe { begin::<P>(endpoint, checked::<P>($(message.$tag)?), outgoing) }
+            // SAFETY: the caller gives a message, or null; the rest is as the caller promises.
+            enter_at_once(move || unsafe {
+                let message = message.as_ref().ok_or(Errno::INVALID)?;
+                if flags & !P::CALL_SEND_FLAGS != 0 {
+                    return Err(Errno::BAD_FLAGS);
+                }
+                let tag = checked::<P>($(message.$tag)?)?;
+                let pieces = Pieces::Several(message.msg_iov, message.iov_count);
+                let outgoing = Outgoing {
+                    tag,
+                    data: (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(message.data),
+                    flags: Some(flags),
+                    ..Outgoing::new(pieces, message.addr, message.context, KIND)
+                };
+                send_any::<P>(endpoint, &outgoing)
+            })
         }
 
         unsafe extern "C" fn inject<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, destination: u64,
             $($tag: u64,)?
         ) -> isize {
-            let message = Injected { start, length, destination, tag: 0, data: None };
             // SAFETY: the caller gives an endpoint and `length` bytes.
-            unsafe { copy::<P>(endpoint, checked::<P>($($tag)?), message) }
+            enter_at_once(move || unsafe {
+                let tag = checked::<P>($($tag)?)?;
+                let message = Injected { start, length, destination, tag, data: None };
+                with_endpoint::<P, _>(endpoint, |endpoint, sinks| endpoint.inject(sinks, message))
+            })
         }
 
         unsafe extern "C" fn injectdata<P: Provider>(
             endpoint: *mut sys::fid_ep, start: *const c_void, length: usize, data: u64,
             destination: u64, $($tag: u64,)?
         ) -> isize {
-            let message = Injected { start, length, destination, tag: 0, data: Some(data) };
             // SAFETY: the caller gives an endpoint and `length` bytes.
-            unsafe { copy::<P>(endpoint, checked::<P>($($tag)?), message) }
+            enter_at_once(move || unsafe {
+                let tag = checked::<P>($($tag)?)?;
+                let message = Injected { start, length, destination, tag, data: Some(data) };
+                with_endpoint::<P, _>(endpoint, |endpoint, sinks| endpoint.inject(sinks, message))
+            })
         }
     };
 }

@@ -146,7 +146,7 @@ pub(crate) type EndpointHandle<P> = Handle<P, sys::fid_ep>;
 ///
 /// # Safety
 /// `endpoint` is an endpoint.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn with_endpoint<P: Provider, R>(
     endpoint: *mut sys::fid_ep,
     operation: impl FnOnce(&mut P::Endpoint, &mut Sinks<'_, P::Address>) -> Result<R>,

@@ -58,7 +58,7 @@ pub use getinfo::{Description, description};
 pub use hints::{Hints, Opened, with_directions};
 pub use memory::Memory;
 pub use messages::{Incoming, Injected, Outgoing, Pattern, Pieces, UNTAGGED};
-pub use objects::{Bindings, Entry, Failure, Sinks, Vector};
+pub use objects::{Bindings, Entry, Failure, Output, Sinks, Vector};
 pub use offer::{Constants, Offer, Offers, Refusal};
 pub use per_process::PerProcess;
 pub use policy::{Provider, ProviderEndpoint};

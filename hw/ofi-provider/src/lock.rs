@@ -1,6 +1,7 @@
 //! The lock of a domain.
 
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -24,10 +25,16 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The value, until it is dropped.
 pub(crate) struct Guard<'a, T> {
-    value: &'a mut T,
-    is_taken: &'a AtomicBool,
-    _lock: Option<MutexGuard<'a, ()>>,
-    /// Where other threads may wait for the lock, its thread isn't cancelled while it has the lock.
+    lock: &'a Lock<T>,
+    /// `None`: the program keeps its calls apart. Dropped by the guard, in a function that is called
+    /// only if there is something to drop.
+    held: ManuallyDrop<Option<Held<'a>>>,
+}
+
+/// What a thread has of a lock for which other threads may wait.
+struct Held<'a> {
+    _lock: MutexGuard<'a, ()>,
+    /// The thread isn't cancelled while it has the lock.
     _uncancelled: Option<Uncancelled>,
 }
 
@@ -40,14 +47,12 @@ impl<T> Lock<T> {
 
     /// Takes the value. A thread has at most one guard of it at a time: no function of this library
     /// calls the program.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        let lock = self.mutex.as_ref();
-        let uncancelled = lock.map(|_| Uncancelled::begin());
-        let lock = lock.map(|mutex| mutex.lock().unwrap_or_else(PoisonError::into_inner));
+        let held = self.mutex.as_ref().map(hold);
         // SAFETY: the lock is held; or the program has promised that no other thread is in a call,
         // and the one call of this thread has one guard.
-        unsafe { self.guard(lock, uncancelled) }
+        unsafe { self.guard(held) }
     }
 
     /// Takes the value, unless a call has it: of another thread, or of this one below a signal
@@ -60,48 +65,63 @@ impl<T> Lock<T> {
             None if self.is_taken.load(Ordering::Relaxed) => return None,
             None => None,
         };
+        let held = lock.map(|lock| Held { _lock: lock, _uncancelled: None });
         // SAFETY: as for `lock`; and no call of this thread has a guard.
-        Some(unsafe { self.guard(lock, None) })
+        Some(unsafe { self.guard(held) })
     }
 
     /// # Safety
     /// There is no other guard.
-    #[inline]
-    unsafe fn guard<'a>(
-        &'a self,
-        lock: Option<MutexGuard<'a, ()>>,
-        uncancelled: Option<Uncancelled>,
-    ) -> Guard<'a, T> {
+    #[inline(always)]
+    unsafe fn guard<'a>(&'a self, held: Option<Held<'a>>) -> Guard<'a, T> {
         self.is_taken.store(true, Ordering::Relaxed);
         // A signal handler on this thread must see the mark before the value changes.
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: the caller's promise.
-        let value = unsafe { &mut *self.value.get() };
-        Guard { value, is_taken: &self.is_taken, _lock: lock, _uncancelled: uncancelled }
+        Guard { lock: self, held: ManuallyDrop::new(held) }
     }
 }
 
+#[cold]
+#[inline(never)]
+fn hold(mutex: &Mutex<()>) -> Held<'_> {
+    let uncancelled = Uncancelled::begin();
+    let lock = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    Held { _lock: lock, _uncancelled: Some(uncancelled) }
+}
+
+#[cold]
+#[inline(never)]
+fn let_go(held: Held<'_>) {
+    drop(held);
+}
+
 impl<T> Drop for Guard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
-        self.is_taken.store(false, Ordering::Relaxed);
+        self.lock.is_taken.store(false, Ordering::Relaxed);
+        // SAFETY: nothing uses the field afterwards.
+        if let Some(held) = unsafe { ManuallyDrop::take(&mut self.held) } {
+            let_go(held);
+        }
     }
 }
 
 impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &T {
-        self.value
+        // SAFETY: there is one guard at a time (`Lock::guard`), which gives out one reference.
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        self.value
+        // SAFETY: as for `deref`.
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 

@@ -31,7 +31,7 @@ impl Memory {
     /// # Safety
     /// The `length` bytes at `start` are readable, and writable if `writable`; nobody else writes
     /// them, nor reads what the operation writes, until the operation's entry has been read.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn new(start: *const u8, length: usize, writable: bool) -> Result<Self> {
         let end = (start as usize).checked_add(length);
         let start = match NonNull::new(start.cast_mut()) {

@@ -55,7 +55,7 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// A message without immediate data, whose flags are those of the endpoint. It has no tag yet.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(pieces: Pieces, destination: u64, context: *mut c_void, kind: u64) -> Self {
         Outgoing { pieces, destination, tag: 0, data: None, context, kind, flags: None }
     }
@@ -109,7 +109,7 @@ impl Pieces {
     /// # Safety
     /// The pieces are readable, and writable if `writable`, until the operation's entry has been
     /// read.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn only<const MAX: usize>(self, writable: bool) -> Result<Option<Memory>> {
         let (start, length) = match self {
             Pieces::One(start, length) => (start, length),

@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 
 use tagmatch_ofi_sys as sys;
-use tagmatch_ofi_sys::calls::{Errno, Result, enter_at_once, refuse};
+use tagmatch_ofi_sys::calls::{Errno, Result, enter_at_once};
 
 use crate::functions::message_functions;
 use crate::handle::with_endpoint;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern, Pieces, UNTAGGED};
+use crate::objects::Sinks;
 use crate::policy::{Provider, ProviderEndpoint};
-use crate::transfer::{begin, copy};
+use crate::transfer::send_any;
 
 message_functions!(fi_ops_msg, fi_msg);
 
@@ -43,18 +44,20 @@ fn pattern<P: Provider>(source: u64) -> Result<Pattern> {
 /// # Safety
 /// As fi_recv(3) asks.
 #[inline(always)]
-unsafe fn receive<P: Provider>(endpoint: *mut sys::fid_ep, incoming: Incoming) -> isize {
-    // SAFETY: the caller gives an endpoint, and keeps the promises of fi_msg(3).
-    enter_at_once(|| unsafe {
-        with_endpoint::<P, _>(endpoint, |endpoint, sinks| {
-            let flags = incoming.flags.unwrap_or(endpoint.bound().opened.receive_flags);
-            if flags & sys::FI_MULTI_RECV != 0 {
-                endpoint.post_multi(sinks, &incoming)
-            } else {
-                endpoint.post(sinks, &incoming)
-            }
-        })
-    })
+unsafe fn post<P: Provider>(
+    endpoint: &mut P::Endpoint,
+    sinks: &mut Sinks<'_, P::Address>,
+    incoming: &Incoming,
+) -> Result<()> {
+    let flags = incoming.flags.unwrap_or(endpoint.bound().opened.receive_flags);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if flags & sys::FI_MULTI_RECV != 0 {
+            endpoint.post_multi(sinks, &{ *incoming })
+        } else {
+            endpoint.post(sinks, incoming)
+        }
+    }
 }
 
 unsafe extern "C" fn recvmsg<P: Provider>(
@@ -62,20 +65,19 @@ unsafe extern "C" fn recvmsg<P: Provider>(
     message: *const sys::fi_msg,
     flags: u64,
 ) -> isize {
-    // SAFETY: the caller gives a message, or null.
-    let Some(message) = (unsafe { message.as_ref() }) else {
-        return refuse(Errno::INVALID);
-    };
-    if flags & !RECEIVE_FLAGS != 0 {
-        return refuse(Errno::BAD_FLAGS);
-    }
-    let incoming = Incoming {
-        pieces: Pieces::Several(message.msg_iov, message.iov_count),
-        pattern: Pattern::untagged(message.addr),
-        context: message.context,
-        kind: KIND,
-        flags: Some(flags),
-    };
-    // SAFETY: as the caller promises.
-    unsafe { receive::<P>(endpoint, incoming) }
+    // SAFETY: the caller gives a message, or null; the rest is as the caller promises.
+    enter_at_once(move || unsafe {
+        let message = message.as_ref().ok_or(Errno::INVALID)?;
+        if flags & !RECEIVE_FLAGS != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let incoming = Incoming {
+            pieces: Pieces::Several(message.msg_iov, message.iov_count),
+            pattern: Pattern::untagged(message.addr),
+            context: message.context,
+            kind: KIND,
+            flags: Some(flags),
+        };
+        with_endpoint::<P, _>(endpoint, |endpoint, sinks| post::<P>(endpoint, sinks, &incoming))
+    })
 }

@@ -7,7 +7,7 @@ use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
-use crate::objects::{Binding, Counter, Counts, Output, Queue, Sinks, Vector};
+use crate::objects::{Binding, Counts, Output, Sinks, Tables};
 use crate::policy::{Provider, ProviderEndpoint};
 
 /// Most objects of one kind in a domain.
@@ -16,19 +16,12 @@ const OBJECTS_MAX: u32 = 1 << 20;
 /// The objects of a domain.
 pub(crate) struct State<P: Provider> {
     pub(crate) endpoints: Slab<P::Endpoint>,
-    pub(crate) queues: Slab<Queue>,
-    pub(crate) counters: Slab<Counter>,
-    pub(crate) vectors: Slab<Vector<P::Address>>,
+    pub(crate) tables: Tables<P::Address>,
 }
 
 impl<P: Provider> Default for State<P> {
     fn default() -> Self {
-        State {
-            endpoints: Slab::default(),
-            queues: Slab::default(),
-            counters: Slab::default(),
-            vectors: Slab::default(),
-        }
+        State { endpoints: Slab::default(), tables: Tables::default() }
     }
 }
 
@@ -50,7 +43,7 @@ pub(crate) fn keep_armed<A>(endpoint: &mut impl ProviderEndpoint<A>, sinks: &mut
     endpoint.progress(sinks);
     if !endpoint.arm() || !endpoint.may_sleep() {
         for queue in endpoint.bound().queues() {
-            if let Some(queue) = sinks.queues.get_mut(queue).filter(|queue| queue.is_armed) {
+            if let Some(queue) = sinks.tables.queues.get_mut(queue).filter(|queue| queue.is_armed) {
                 queue.wake();
             }
         }
@@ -59,19 +52,19 @@ pub(crate) fn keep_armed<A>(endpoint: &mut impl ProviderEndpoint<A>, sinks: &mut
 
 impl<P: Provider> State<P> {
     /// An endpoint, and where the ends of its operations go.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn endpoint(
         &mut self,
         key: Key,
     ) -> Result<(&mut P::Endpoint, Sinks<'_, P::Address>)> {
-        let State { endpoints, queues, counters, vectors } = self;
+        let State { endpoints, tables } = self;
         let endpoint = closed(endpoints.get_mut(key))?;
-        Ok((endpoint, Sinks { queues, counters, vectors, reader: None }))
+        Ok((endpoint, Sinks { tables, output: None }))
     }
 
     /// Binds an endpoint to an address vector.
     pub(crate) fn bind_vector(&mut self, endpoint: Key, vector: Key) -> Result<()> {
-        let bound = closed(self.vectors.get_mut(vector))?;
+        let bound = closed(self.tables.vectors.get_mut(vector))?;
         let endpoint = closed(self.endpoints.get_mut(endpoint))?.bound_mut();
         if endpoint.is_enabled || endpoint.vector.is_some() {
             return Err(Errno::BAD_STATE);
@@ -87,7 +80,7 @@ impl<P: Provider> State<P> {
         if flags & !KNOWN != 0 || flags & (sys::FI_TRANSMIT | sys::FI_RECV) == 0 {
             return Err(Errno::BAD_FLAGS);
         }
-        let bound = closed(self.queues.get_mut(queue))?;
+        let bound = closed(self.tables.queues.get_mut(queue))?;
         let opened = closed(self.endpoints.get_mut(key))?;
         let endpoint = opened.bound();
         let binding = Binding { queue, selective: flags & sys::FI_SELECTIVE_COMPLETION != 0 };
@@ -128,7 +121,7 @@ impl<P: Provider> State<P> {
         if flags & !KNOWN != 0 || flags == 0 {
             return Err(Errno::BAD_FLAGS);
         }
-        let bound = closed(self.counters.get_mut(counter))?;
+        let bound = closed(self.tables.counters.get_mut(counter))?;
         let endpoint = closed(self.endpoints.get_mut(key))?.bound_mut();
         // One counter for each kind of operation (fi_endpoint(3)).
         if endpoint.is_enabled || endpoint.is_counted(flags) {
@@ -162,7 +155,7 @@ impl<P: Provider> State<P> {
         if lacks(sys::FI_SEND, &endpoint.transmit) || lacks(sys::FI_RECV, &endpoint.receive) {
             return Err(Errno::NO_CQ);
         }
-        endpoint.is_enabled = true;
+        endpoint.enable();
         Ok(())
     }
 
@@ -172,7 +165,7 @@ impl<P: Provider> State<P> {
         let endpoint = closed(self.endpoints.remove(key))?;
         let bound = endpoint.bound();
         for queue in bound.queues() {
-            if let Some(queue) = self.queues.get_mut(queue) {
+            if let Some(queue) = self.tables.queues.get_mut(queue) {
                 queue.endpoints.retain(|bound| *bound != key);
                 // A forked child has its parent's descriptors: what it removes is gone there, too.
                 if let Some(waiter) = queue.waiter.as_ref().filter(|_| !bound.is_forked())
@@ -183,11 +176,11 @@ impl<P: Provider> State<P> {
             }
         }
         for counts in &bound.counters {
-            if let Some(counter) = self.counters.get_mut(counts.counter) {
+            if let Some(counter) = self.tables.counters.get_mut(counts.counter) {
                 counter.endpoints.retain(|bound| *bound != key);
             }
         }
-        if let Some(vector) = bound.vector.and_then(|vector| self.vectors.get_mut(vector)) {
+        if let Some(vector) = bound.vector.and_then(|vector| self.tables.vectors.get_mut(vector)) {
             vector.endpoints -= 1;
         }
         Ok(endpoint)
@@ -195,42 +188,42 @@ impl<P: Provider> State<P> {
 
     /// Closes a completion queue that no endpoint is bound to.
     pub(crate) fn close_queue(&mut self, key: Key) -> Result<()> {
-        if !closed(self.queues.get(key))?.endpoints.is_empty() {
+        if !closed(self.tables.queues.get(key))?.endpoints.is_empty() {
             return Err(Errno::BUSY);
         }
-        self.queues.remove(key);
+        self.tables.queues.remove(key);
         Ok(())
     }
 
     /// Closes a counter that no endpoint is bound to.
     pub(crate) fn close_counter(&mut self, key: Key) -> Result<()> {
-        if !closed(self.counters.get(key))?.endpoints.is_empty() {
+        if !closed(self.tables.counters.get(key))?.endpoints.is_empty() {
             return Err(Errno::BUSY);
         }
-        self.counters.remove(key);
+        self.tables.counters.remove(key);
         Ok(())
     }
 
     /// Closes an address vector that no endpoint is bound to.
     pub(crate) fn close_vector(&mut self, key: Key) -> Result<()> {
-        if closed(self.vectors.get(key))?.endpoints > 0 {
+        if closed(self.tables.vectors.get(key))?.endpoints > 0 {
             return Err(Errno::BUSY);
         }
-        self.vectors.remove(key);
+        self.tables.vectors.remove(key);
         Ok(())
     }
 
     /// Whether the domain has no objects.
     pub(crate) fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
-            && self.queues.is_empty()
-            && self.counters.is_empty()
-            && self.vectors.is_empty()
+            && self.tables.queues.is_empty()
+            && self.tables.counters.is_empty()
+            && self.tables.vectors.is_empty()
     }
 
     /// Takes an address out of a vector. Its peer stays connected.
     pub(crate) fn remove_address(&mut self, key: Key, address: u64) -> Result<()> {
-        closed(self.vectors.get_mut(key))?.remove(address)?;
+        closed(self.tables.vectors.get_mut(key))?.remove(address)?;
         for endpoint in self.endpoints.keys_where(|endpoint| endpoint.bound().vector == Some(key)) {
             if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
                 endpoint.forget(address);
@@ -240,43 +233,51 @@ impl<P: Provider> State<P> {
     }
 
     /// Reads entries of a completion queue. Makes progress if fewer wait than are wanted.
-    #[inline]
-    pub(crate) fn read(&mut self, key: Key, mut output: Output) -> Result<usize> {
-        let queue = closed(self.queues.get_mut(key))?;
-        if queue.len() > 0 && !P::READS_ALONE_PROGRESS {
-            queue.take(&mut output);
-            if output.taken() > 0 && output.is_full() {
+    #[inline(always)]
+    pub(crate) fn read(&mut self, output: &mut Output) -> Result<usize> {
+        let key = output.queue();
+        if P::READS_ALONE_PROGRESS {
+            self.progress_queue(key, None)?;
+        }
+        let queue = closed(self.tables.queues.get_mut(key))?;
+        if queue.len() > 0 {
+            queue.take(output);
+            if output.taken() > 0 && output.room() == 0 {
                 return Ok(output.taken());
             }
         }
-        match queue.endpoints[..] {
-            [only] if !queue.is_armed => self.progress(only, Some((key, &mut output))),
-            _ => self.progress_queue(key, Some(&mut output))?,
+        if !P::READS_ALONE_PROGRESS {
+            match queue.endpoints[..] {
+                [only] if !queue.is_armed => self.progress(only, Some(output)),
+                _ => self.progress_queue(key, Some(output))?,
+            }
         }
         if output.taken() > 0 {
             return Ok(output.taken());
         }
-        let queue = closed(self.queues.get_mut(key))?;
-        queue.take(&mut output);
-        queue.taken(&output)
+        if output.room() > 0 {
+            // An entry that waits would have taken the room.
+            return Err(Errno::AGAIN);
+        }
+        closed(self.tables.queues.get(key))?.taken(output)
     }
 
     /// Makes progress on the endpoints of a completion queue. Entries go straight to a caller's
     /// array, if there is one and no other entry waits.
-    #[inline]
     pub(crate) fn progress_queue(
         &mut self,
         key: Key,
         mut output: Option<&mut Output>,
     ) -> Result<()> {
-        let queue = closed(self.queues.get_mut(key))?;
+        let queue = closed(self.tables.queues.get_mut(key))?;
         if queue.is_armed && queue.sleepers == 0 {
             self.disarm(key);
         }
         let mut index = 0;
-        while let Some(endpoint) = self.queues.get(key).and_then(|q| q.endpoints.get(index)) {
-            let endpoint = *endpoint;
-            self.progress(endpoint, output.as_deref_mut().map(|output| (key, output)));
+        while let Some(queue) = self.tables.queues.get(key)
+            && let Some(endpoint) = queue.endpoints.get(index)
+        {
+            self.progress(*endpoint, output.as_deref_mut());
             index += 1;
         }
         Ok(())
@@ -285,24 +286,24 @@ impl<P: Provider> State<P> {
     /// Makes progress for a call that reads no entries.
     pub(crate) fn progress_unless_reading(&mut self, key: Key) -> Result<()> {
         if P::READS_ALONE_PROGRESS {
-            return closed(self.queues.get(key)).map(|_| ());
+            return closed(self.tables.queues.get(key)).map(|_| ());
         }
         self.progress_queue(key, None)
     }
 
     /// Makes progress on the endpoints of a counter.
     pub(crate) fn progress_counter(&mut self, key: Key) -> Result<()> {
-        for endpoint in closed(self.counters.get(key))?.endpoints.clone() {
+        for endpoint in closed(self.tables.counters.get(key))?.endpoints.clone() {
             self.progress(endpoint, None);
         }
         Ok(())
     }
 
-    #[inline]
-    fn progress(&mut self, endpoint: Key, reader: Option<(Key, &mut Output)>) {
-        let State { endpoints, queues, counters, vectors } = self;
+    #[inline(always)]
+    fn progress(&mut self, endpoint: Key, output: Option<&mut Output>) {
+        let State { endpoints, tables } = self;
         if let Some(endpoint) = endpoints.get_mut(endpoint) {
-            let mut sinks = Sinks { queues, counters, vectors, reader };
+            let mut sinks = Sinks { tables, output };
             endpoint.progress(&mut sinks);
             if endpoint.bound().is_armed {
                 keep_armed(endpoint, &mut sinks);
@@ -317,7 +318,7 @@ impl<P: Provider> State<P> {
     /// The queue has no descriptor (`FI_WAIT_NONE`).
     pub(crate) fn arm(&mut self, key: Key) -> Result<bool> {
         self.progress_unless_reading(key)?;
-        let queue = closed(self.queues.get_mut(key))?;
+        let queue = closed(self.tables.queues.get_mut(key))?;
         if queue.waiter.is_none() {
             return Err(Errno::INVALID);
         }
@@ -343,7 +344,7 @@ impl<P: Provider> State<P> {
                 endpoint.arm()
             })
         });
-        match self.queues.get_mut(key) {
+        match self.tables.queues.get_mut(key) {
             // Threads that sleep have not seen what there is to do, and go on to be woken.
             Some(queue) if !is_armed && queue.sleepers > 0 => queue.wake(),
             _ if !is_armed => self.disarm(key),
@@ -355,7 +356,7 @@ impl<P: Provider> State<P> {
     /// A thread is about to sleep on the descriptor of a queue. `false`: there is something to do.
     pub(crate) fn begin_sleep(&mut self, key: Key) -> Result<bool> {
         let may_sleep = self.arm(key)?;
-        if may_sleep && let Some(queue) = self.queues.get_mut(key) {
+        if may_sleep && let Some(queue) = self.tables.queues.get_mut(key) {
             queue.sleepers += 1;
         }
         Ok(may_sleep)
@@ -363,7 +364,7 @@ impl<P: Provider> State<P> {
 
     /// A thread has slept.
     pub(crate) fn end_sleep(&mut self, key: Key) {
-        if let Some(queue) = self.queues.get_mut(key) {
+        if let Some(queue) = self.tables.queues.get_mut(key) {
             queue.sleepers -= 1;
         }
     }
@@ -371,7 +372,7 @@ impl<P: Provider> State<P> {
     #[cold]
     #[inline(never)]
     fn disarm(&mut self, key: Key) {
-        let State { endpoints, queues, .. } = self;
+        let State { endpoints, tables: Tables { queues, .. } } = self;
         let Some(queue) = queues.get_mut(key) else { return };
         queue.disarm();
         for endpoint in queue.endpoints.clone() {

@@ -3,24 +3,25 @@
 use std::ffi::c_void;
 
 use tagmatch_ofi_sys as sys;
-use tagmatch_ofi_sys::calls::{Errno, Result, enter_at_once, refuse};
+use tagmatch_ofi_sys::calls::{Errno, Result, enter_at_once};
 
 use crate::functions::message_functions;
 use crate::handle::with_endpoint;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern, Pieces};
+use crate::objects::Sinks;
 use crate::policy::{Provider, ProviderEndpoint};
-use crate::transfer::{begin, copy};
+use crate::transfer::send_any;
 
 message_functions!(fi_ops_tagged, fi_msg_tagged, tag, ignore);
 
 const KIND: u64 = sys::FI_TAGGED;
 
-#[inline]
+#[inline(always)]
 fn checked<P: Provider>(tag: u64) -> Result<u64> {
     P::tag(tag)
 }
 
-#[inline]
+#[inline(always)]
 fn pattern<P: Provider>(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
     P::pattern(source, tag, ignore)
 }
@@ -30,11 +31,13 @@ fn pattern<P: Provider>(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
 /// # Safety
 /// As fi_trecv(3) asks.
 #[inline(always)]
-unsafe fn receive<P: Provider>(endpoint: *mut sys::fid_ep, incoming: Incoming) -> isize {
-    // SAFETY: the caller gives an endpoint, and keeps the promises of fi_tagged(3).
-    enter_at_once(|| unsafe {
-        with_endpoint::<P, _>(endpoint, |endpoint, sinks| endpoint.post(sinks, &incoming))
-    })
+unsafe fn post<P: Provider>(
+    endpoint: &mut P::Endpoint,
+    sinks: &mut Sinks<'_, P::Address>,
+    incoming: &Incoming,
+) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { endpoint.post(sinks, incoming) }
 }
 
 unsafe extern "C" fn recvmsg<P: Provider>(

@@ -85,7 +85,7 @@ pub fn count<A: Answer>(body: impl FnOnce() -> Result<usize>) -> A {
 /// As [`count`], for a function that is called for each message. It doesn't sleep, and the two
 /// calls of [`Uncancelled`] would cost it a tenth of its time. Where several threads call, the lock
 /// of their domain makes these calls.
-#[inline]
+#[inline(always)]
 pub fn count_at_once<A: Answer>(body: impl FnOnce() -> Result<usize>) -> A {
     A::of(caught(body))
 }
@@ -102,20 +102,14 @@ pub fn enter<A: Answer>(body: impl FnOnce() -> Result<()>) -> A {
 }
 
 /// As [`count_at_once`], for a function that gives 0.
-#[inline]
+#[inline(always)]
 pub fn enter_at_once<A: Answer>(body: impl FnOnce() -> Result<()>) -> A {
     count_at_once(|| body().map(|()| 0))
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::OTHER))
-}
-
-/// The answer of a function that refuses its arguments.
-#[inline]
-pub fn refuse<A: Answer>(errno: Errno) -> A {
-    A::of(Err(errno))
 }
 
 /// The head of an object.

@@ -77,8 +77,8 @@ impl Endpoint {
     /// The caller keeps the promises of fi_msg(3).
     #[cold]
     #[inline(never)]
-    unsafe fn send_later(&mut self, sinks: &mut Sinks<'_>, message: &Outgoing) -> Result<()> {
-        let send = self.send_of(message);
+    unsafe fn send_later(&mut self, sinks: &mut Sinks<'_>, message: Outgoing) -> Result<()> {
+        let send = self.send_of(&message);
         // SAFETY: the caller's promise.
         let buffer = unsafe {
             match send.flags & sys::FI_INJECT {
@@ -89,16 +89,16 @@ impl Endpoint {
         self.send_buffer(sinks, &send, buffer)
     }
 
-    /// Posts a receive into several pieces.
+    /// Posts a receive that [`Endpoint::post_plain`] leaves.
     ///
     /// # Safety
     /// The caller keeps the promises of fi_msg(3).
     #[cold]
     #[inline(never)]
-    unsafe fn post_several(&mut self, sinks: &mut Sinks<'_>, incoming: &Incoming) -> Result<()> {
+    unsafe fn post_any(&mut self, sinks: &mut Sinks<'_>, incoming: Incoming) -> Result<()> {
         // SAFETY: the caller's promise.
         let (start, buffer) = unsafe { buffer_of(incoming.pieces, true)? };
-        let receive = receive_of(incoming, start, buffer.total_len(), self.tells(incoming));
+        let receive = receive_of(&incoming, start, buffer.total_len(), self.tells(&incoming));
         self.post_buffer(sinks, incoming.pattern, buffer, receive)
     }
 }
@@ -147,7 +147,7 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
 
     /// # Safety
     /// As the trait says.
-    #[inline]
+    #[inline(always)]
     unsafe fn send(&mut self, sinks: &mut Sinks<'_>, message: &Outgoing) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
@@ -157,7 +157,7 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
             {
                 return Ok(());
             }
-            self.send_later(sinks, message)
+            self.send_later(sinks, *message)
         }
     }
 
@@ -179,14 +179,13 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
     #[inline(always)]
     unsafe fn post(&mut self, sinks: &mut Sinks<'_>, incoming: &Incoming) -> Result<()> {
         // SAFETY: the caller's promise.
-        match unsafe { incoming.pieces.only::<PARTS_MAX>(true)? } {
-            Some(memory) => {
-                let tells = self.tells(incoming);
-                let receive = receive_of(incoming, memory.start(), memory.len(), tells);
-                self.post_buffer(sinks, incoming.pattern, buffer(memory), receive)
+        unsafe {
+            if let Some(memory) = incoming.pieces.only::<PARTS_MAX>(true)?
+                && self.post_plain(sinks, incoming, memory, self.tells(incoming))?
+            {
+                return Ok(());
             }
-            // SAFETY: the caller's promise.
-            None => unsafe { self.post_several(sinks, incoming) },
+            self.post_any(sinks, *incoming)
         }
     }
 

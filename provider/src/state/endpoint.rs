@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
-use tagmatch::{Address, End, Error, Match, Message, Peer, Status, Tag, TagMask, Worker};
+use tagmatch::{
+    Address, Buffer, End, EndTaker, Error, Match, Message, Peer, Status, Tag, TagMask, Worker,
+};
 use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_ofi_provider::{self as ofi, Bindings, Entry, Opened, Pattern, UNTAGGED};
+use tagmatch_ofi_provider::{self as ofi, Bindings, Entry, Opened, Output, Pattern, UNTAGGED};
 use tagmatch_ofi_sys as sys;
 
 use super::depths::Depths;
@@ -24,10 +25,14 @@ type Vectors = Slab<ofi::Vector<Address>>;
 
 /// Ends that are taken from the worker in one portion.
 const PORTION: usize = 64;
+/// How often the lists are looked at: every so many times of progress.
+const LISTS_EVERY: u32 = 64;
+/// How often the clock is read, to look at the peers.
+const PEERS_EVERY: u32 = 4 * LISTS_EVERY;
 
 /// An endpoint.
 pub(crate) struct Endpoint {
-    pub(crate) worker: Rc<Worker>,
+    pub(crate) worker: Worker,
     pub(crate) bound: Bindings,
     /// The peers of the vector's addresses, as far as they were used.
     peers: Vec<Option<Peer>>,
@@ -54,8 +59,61 @@ pub(crate) struct Endpoint {
     pub(crate) depths: Depths,
     /// Sends that wait for their receivers.
     stalls: Stalls,
+    /// Times of progress.
+    rounds: u32,
     /// Room for the worker's ends.
     ends: Vec<End>,
+}
+
+/// Ends that go straight to the caller that reads now.
+struct DirectEnds<'a> {
+    output: &'a mut Output,
+    depths: &'a mut Depths,
+    /// An end that needs more than an entry of success. The array takes no others until it is dealt
+    /// with.
+    rare: &'a mut Vec<End>,
+    /// The room that the array had then.
+    room: usize,
+}
+
+impl EndTaker for DirectEnds<'_> {
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.output.room() > 0
+    }
+
+    #[inline(always)]
+    fn done(&mut self, context: u64, status: Status, buffer: Buffer) {
+        if let Some(receive) = Receive::of_telling_word(context, &buffer)
+            && !status.truncated
+            && self.output.put(&entry_of_message(&receive, &status))
+        {
+            self.depths.ended();
+        } else {
+            self.other(End::Operation { context, result: Ok(status), buffer });
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other(&mut self, end: End) {
+        self.room += self.output.shut();
+        self.rare.push(end);
+    }
+}
+
+/// The entry of a receive that has its message. It has no source.
+#[inline(always)]
+fn entry_of_message(receive: &Receive, status: &Status) -> Entry {
+    let mut entry = Entry::new(receive.context, receive.kind);
+    entry.start = receive.start;
+    entry.length = status.length;
+    entry.tag = status.tag.0 & !UNTAGGED;
+    if let Some(data) = status.immediate {
+        entry.data = data.into();
+        entry.flags |= sys::FI_REMOTE_CQ_DATA;
+    }
+    entry
 }
 
 // SAFETY: workers are for one thread, since their handles share memory without atomic counts. A
@@ -67,7 +125,7 @@ impl Endpoint {
     /// An endpoint that is bound to nothing yet.
     pub(crate) fn new(worker: Worker, opened: Opened) -> Self {
         Endpoint {
-            worker: Rc::new(worker),
+            worker,
             bound: Bindings::new(opened),
             peers: Vec::new(),
             sources: Vec::new(),
@@ -81,12 +139,13 @@ impl Endpoint {
             claimed: HashMap::new(),
             depths: Depths::default(),
             stalls: Stalls::default(),
+            rounds: 0,
             ends: Vec::with_capacity(PORTION),
         }
     }
 
     /// The peer with an address of the vector.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peer(&mut self, sinks: &Sinks<'_>, address: u64) -> Result<Peer> {
         let index = usize::try_from(address).map_err(|_| Errno::INVALID)?;
         match self.peers.get(index) {
@@ -96,8 +155,9 @@ impl Endpoint {
     }
 
     #[cold]
+    #[inline(never)]
     fn meet(&mut self, sinks: &Sinks<'_>, number: u64, index: usize) -> Result<Peer> {
-        let vector = self.bound.vector_in(sinks.vectors);
+        let vector = self.bound.vector_in(sinks.vectors());
         let address = vector.ok_or(Errno::NO_AV)?.address(number)?;
         let peer = self.worker.connect(&address).map_err(|_| Errno::HOST_UNREACHABLE)?;
         if self.peers.len() <= index {
@@ -120,7 +180,7 @@ impl Endpoint {
 
     /// The messages that a receive takes. The pattern's source counts only if the endpoint was
     /// opened with `FI_DIRECTED_RECV` (fi_tagged(3)).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn which(&mut self, sinks: &Sinks<'_>, pattern: Pattern) -> Result<Match> {
         if !self.bound.may_receive() {
             return Err(Errno::BAD_STATE);
@@ -134,7 +194,7 @@ impl Endpoint {
     }
 
     /// The peer that a receive names as its source, if it names one that counts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn named(&mut self, sinks: &Sinks<'_>, source: u64) -> Result<Option<Peer>> {
         if !self.bound.opened.directed || source == sys::FI_ADDR_UNSPEC {
             return Ok(None);
@@ -177,7 +237,54 @@ impl Endpoint {
     }
 
     /// Makes progress, and puts what has ended into completion queues and counters.
+    #[inline(always)]
     pub(crate) fn progress(&mut self, sinks: &mut Sinks<'_>) {
+        let is_plain = self.held.is_none() && self.pending.is_empty() && !self.bound.is_armed;
+        if !(is_plain && self.progress_directly(sinks)) {
+            self.progress_fully(sinks);
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(LISTS_EVERY) {
+            self.look_around();
+        }
+    }
+
+    #[cold]
+    fn look_around(&mut self) {
+        self.depths.look(&self.worker);
+        if self.rounds.is_multiple_of(PEERS_EVERY) {
+            self.stalls.look(&self.worker);
+        }
+    }
+
+    /// Makes progress for a caller that reads the queue of receives. `false`: there is none, or its
+    /// entries need more, and something is left to do.
+    #[inline(always)]
+    fn progress_directly(&mut self, sinks: &mut Sinks<'_>) -> bool {
+        let Some(output) = sinks.direct(&self.bound) else { return false };
+        let Endpoint { worker, depths, ends: rare, .. } = self;
+        let mut direct = DirectEnds { output, depths, rare, room: 0 };
+        worker.ends_to(&mut direct);
+        if direct.rare.is_empty() {
+            return true;
+        }
+        let room = direct.room;
+        direct.output.reopen(room);
+        self.end_all(sinks);
+        false
+    }
+
+    /// Ends what the worker has told.
+    #[cold]
+    #[inline(never)]
+    fn end_all(&mut self, sinks: &mut Sinks<'_>) {
+        let mut ends = std::mem::take(&mut self.ends);
+        ends.drain(..).for_each(|end| self.end(sinks, &end));
+        self.ends = ends;
+    }
+
+    #[inline(never)]
+    fn progress_fully(&mut self, sinks: &mut Sinks<'_>) {
         if self.held.is_some() {
             self.release(sinks, None);
         }
@@ -196,29 +303,16 @@ impl Endpoint {
         }
     }
 
-    #[inline]
     fn take_ends(&mut self, sinks: &mut Sinks<'_>) -> usize {
-        let worker = Rc::clone(&self.worker);
         let portion = self.portion(sinks);
-        let count = if self.bound.opened.source {
-            // Finding the source of a message needs the worker.
-            let mut ends = std::mem::take(&mut self.ends);
-            let count = worker.ends(&mut ends, portion);
-            ends.drain(..).for_each(|end| self.end(sinks, &end));
-            self.ends = ends;
-            count
-        } else {
-            worker.each_end(portion, |end| self.end(sinks, &end))
-        };
-        self.depths.progressed(&worker);
-        self.stalls.progressed(&worker);
+        let count = self.worker.ends(&mut self.ends, portion);
+        self.end_all(sinks);
         count
     }
 
     /// How many ends to take from the worker: all, since those that stay there wake no thread. But
     /// if no thread sleeps, and all ends are for the caller that reads now, no more than the caller
     /// has room for: the worker keeps the others at less cost than a queue.
-    #[inline]
     fn portion(&self, sinks: &Sinks<'_>) -> usize {
         match sinks.room(&self.bound) {
             Some(room) if !self.bound.is_armed => room.max(1),
@@ -226,7 +320,7 @@ impl Endpoint {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn end(&mut self, sinks: &mut Sinks<'_>, end: &End) {
         let End::Operation { context, result, buffer } = end else { return };
         match Receive::of_word(*context, buffer) {
@@ -258,7 +352,7 @@ impl Endpoint {
         if receive.kind & sys::FI_RECV != 0 {
             self.depths.ended();
         }
-        let entry = self.entry(sinks.vectors, receive, result);
+        let entry = self.entry(sinks.vectors(), receive, result);
         match receive.multi {
             Some(multi) => self.finish_part(sinks, multi, entry, receive.tells),
             None => self.bound.tell(sinks, entry, receive.tells),
@@ -276,8 +370,7 @@ impl Endpoint {
         let mut entry = Entry::new(receive.context, receive.kind);
         match result {
             Ok(status) if receive.kind & sys::FI_RECV != 0 => {
-                entry.start = receive.start;
-                self.describe(vectors, &mut entry, status);
+                entry = self.described(vectors, receive, status);
                 if status.truncated {
                     let mut failure = errno::failure(Errno::TRUNCATED, Reason::Truncated);
                     failure.overflow = status.length.saturating_sub(receive.room);
@@ -294,16 +387,16 @@ impl Endpoint {
         entry
     }
 
-    /// Adds the facts of a message to an entry.
+    /// The entry of a receive, or of a probe, that has found a message.
     #[inline]
-    pub(crate) fn describe(&mut self, vectors: &Vectors, entry: &mut Entry, status: &Status) {
-        entry.length = status.length;
-        entry.tag = status.tag.0 & !UNTAGGED;
-        entry.source = self.source(vectors, status.source);
-        if let Some(data) = status.immediate {
-            entry.data = data.into();
-            entry.flags |= sys::FI_REMOTE_CQ_DATA;
-        }
+    pub(crate) fn described(
+        &mut self,
+        vectors: &Vectors,
+        receive: &Receive,
+        status: &Status,
+    ) -> Entry {
+        let source = self.source(vectors, status.source);
+        Entry { source, ..entry_of_message(receive, status) }
     }
 
     /// Cancels the receive with this context that was posted first, if there is one (fi_cancel(3)).

@@ -29,11 +29,11 @@ pub(crate) struct HeldReceive {
     pub(crate) receive: Receive,
 }
 
-/// Whether a receive may be one of those that name a wrong source.
-#[inline]
-pub(crate) fn is_suspect(pattern: &Pattern, receive: &Receive) -> bool {
-    receive.room == 0
-        && pattern.source == NAMED
+/// Whether a receive without room may be one of those that name a wrong source.
+#[cold]
+#[inline(never)]
+pub(crate) fn is_suspect(pattern: Pattern) -> bool {
+    pattern.source == NAMED
         && pattern.mask == u64::MAX
         && !pattern.is_untagged()
         && library::is_open_mpi()

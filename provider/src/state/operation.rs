@@ -23,26 +23,29 @@ pub(crate) struct Receive {
     pub(crate) multi: Option<u64>,
 }
 
-/// Bits of a word that stands for a receive. A key of the table of operations lacks the first one.
+/// Bits of a word that stands for a receive. A key of the table of operations lacks the first two.
 const IS_PLAIN: u64 = 1 << 63;
 const TELLS: u64 = 1 << 62;
 const TAGGED: u64 = 1 << 61;
 /// The first context that has no room beside these bits. A pointer of a program is below.
 const CONTEXT_END: u64 = TAGGED;
 
+/// A word that stands for a receive into one piece of memory: the worker gives the word and the
+/// buffer back at the receive's end. `None`: the context doesn't fit.
+#[inline(always)]
+pub(crate) fn word_of(context: usize, kind: u64, tells: bool) -> Option<u64> {
+    let context = context as u64;
+    let tells = if tells { TELLS } else { 0 };
+    let tagged = if kind & sys::FI_TAGGED != 0 { TAGGED } else { 0 };
+    (context < CONTEXT_END).then_some(IS_PLAIN | tells | tagged | context)
+}
+
 impl Receive {
-    /// A word that stands for a receive into this buffer: the worker gives both back at the
-    /// receive's end. `None`: the two don't say everything about this receive.
+    /// The receive that a word stands for, if its success is an entry. `None`: it isn't, or the word
+    /// is a key of the table of operations.
     #[inline(always)]
-    pub(crate) fn to_word(self, buffer: &Buffer) -> Option<u64> {
-        let Receive { context, kind, start, room, tells, multi } = self;
-        let context = context as u64;
-        let is_plain = context < CONTEXT_END
-            && multi.is_none()
-            && (start, room) == (buffer.as_ptr() as usize, buffer.len());
-        let tells = if tells { TELLS } else { 0 };
-        let tagged = if kind & sys::FI_TAGGED != 0 { TAGGED } else { 0 };
-        is_plain.then_some(IS_PLAIN | tells | tagged | context)
+    pub(crate) fn of_telling_word(word: u64, buffer: &Buffer) -> Option<Self> {
+        if word & TELLS != 0 { Self::of_word(word, buffer) } else { None }
     }
 
     /// The receive that a word stands for. `None`: the word is a key of the table of operations.
@@ -93,22 +96,19 @@ mod tests {
             for tells in [false, true] {
                 for context in [0, 1, 0x7fff_ffff_ffff, (1 << 61) - 1] {
                     let receive = Receive { context, kind, start, room: 5, tells, multi: None };
-                    let word = receive.to_word(&buffer).unwrap();
+                    let word = word_of(context, kind, tells).unwrap();
                     let back = Receive::of_word(word, &buffer).unwrap();
                     assert_eq!(format!("{back:?}"), format!("{receive:?}"));
+                    assert_eq!(Receive::of_telling_word(word, &buffer).is_some(), tells);
                     assert!(is_receive_of(word, context) && !is_receive_of(word, context + 1));
-                    let others = [
-                        Receive { context: context | 1 << 61, ..receive },
-                        Receive { context: context | 1 << 63, ..receive },
-                        Receive { multi: Some(0), ..receive },
-                        Receive { start: start + 1, ..receive },
-                        Receive { room: 4, ..receive },
-                    ];
-                    assert!(others.iter().all(|other| other.to_word(&buffer).is_none()));
+                    for bit in [61, 62, 63] {
+                        assert_eq!(word_of(context | 1 << bit, kind, tells), None);
+                    }
                 }
             }
         }
         let key = Key { index: OPERATIONS_MAX - 1, generation: 0 }.to_bits();
         assert!(Receive::of_word(key, &buffer).is_none() && !is_receive_of(key, 0));
+        assert!(Receive::of_telling_word(key, &buffer).is_none());
     }
 }

@@ -1,19 +1,55 @@
 //! Receives, probes, and the receives of claimed messages.
 
-use tagmatch::{Buffer, Failed, Match, QueuedRequest};
+use tagmatch::{Buffer, Error, Failed, Match, QueuedRequest};
 use tagmatch_device::slab::Key;
-use tagmatch_ofi_provider::{Entry, Failure, Pattern};
+use tagmatch_ofi_provider::{Entry, Failure, Incoming, Memory, Pattern};
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
 use super::held::{self, HeldReceive};
-use super::operation::{OperationUnderWay, Receive};
+use super::operation::{OperationUnderWay, Receive, word_of};
 use super::pending::Pending;
 use crate::errno::{self, Errno, Reason, Result};
+use crate::memory::buffer;
 
 impl Endpoint {
-    /// Posts a receive.
+    /// Posts a receive into one piece of memory that nothing has to be done for. `false`: nothing was
+    /// done; [`Endpoint::post_buffer`] posts it.
     #[inline(always)]
+    pub(crate) fn post_plain(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        incoming: &Incoming,
+        memory: Memory,
+        tells: bool,
+    ) -> Result<bool> {
+        let Incoming { pattern, context, kind, .. } = *incoming;
+        if self.held.is_some()
+            || (pattern.is_untagged() && !(self.pending.is_empty() && self.strays.is_empty()))
+            || (memory.len() == 0 && held::is_suspect(pattern))
+        {
+            return Ok(false);
+        }
+        let Some(word) = word_of(context as usize, kind, tells) else { return Ok(false) };
+        let which = self.which(sinks, pattern)?;
+        match self.worker.recv_queued(which, buffer(memory), word) {
+            Ok(_) => self.depths.posted(),
+            Err(Failed { error, .. }) => self.refused(sinks, (context as usize, kind), error),
+        }
+        Ok(true)
+    }
+
+    /// The worker has refused a receive.
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, sinks: &mut Sinks<'_>, (context, kind): (usize, u64), error: Error) {
+        let entry = Entry::failed(context, sys::FI_RECV | kind, errno::of_error(&error));
+        self.bound.tell(sinks, entry, true);
+    }
+
+    /// Posts a receive.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn post_buffer(
         &mut self,
         sinks: &mut Sinks<'_>,
@@ -25,7 +61,7 @@ impl Endpoint {
             self.release(sinks, None);
         }
         let which = self.which(sinks, pattern)?;
-        if held::is_suspect(&pattern, &receive) {
+        if receive.room == 0 && held::is_suspect(pattern) {
             self.held = Some(HeldReceive { pattern, buffer, receive });
             return Ok(());
         }
@@ -55,32 +91,8 @@ impl Endpoint {
     }
 
     /// Hands a receive to the worker. `false`: the worker has refused it.
-    #[inline(always)]
-    pub(crate) fn begin(
-        &mut self,
-        sinks: &mut Sinks<'_>,
-        which: Match,
-        buffer: Buffer,
-        receive: Receive,
-    ) -> Result<bool> {
-        let Some(word) = receive.to_word(&buffer) else {
-            return self.begin_kept(sinks, which, buffer, receive);
-        };
-        match self.worker.recv_queued(which, buffer, word) {
-            Ok(_) => {
-                self.depths.posted();
-                Ok(true)
-            }
-            Err(Failed { error, .. }) => {
-                self.fail(sinks, &receive, errno::of_error(&error));
-                Ok(false)
-            }
-        }
-    }
-
-    /// As [`Endpoint::begin`], for a receive for which no word stands.
     #[inline(never)]
-    fn begin_kept(
+    pub(crate) fn begin(
         &mut self,
         sinks: &mut Sinks<'_>,
         which: Match,
@@ -157,15 +169,14 @@ impl Endpoint {
         } else {
             self.worker.probe(which)
         };
-        let mut entry = Entry::new(context, kind);
-        match found {
-            Ok(Some(status)) => self.describe(sinks.vectors, &mut entry, &status),
+        let entry = match found {
+            Ok(Some(status)) => self.described(sinks.vectors(), &receive, &status),
             Ok(None) => {
                 let failure = errno::failure(Errno::NO_MESSAGE, Reason::NoMessage);
-                entry = Entry::failed(context, kind, failure);
+                Entry::failed(context, kind, failure)
             }
-            Err(error) => entry = Entry::failed(context, kind, errno::of_error(&error)),
-        }
+            Err(error) => Entry::failed(context, kind, errno::of_error(&error)),
+        };
         // Counters count messages that were received (fi_endpoint(3)): none was, up to now.
         self.bound.put(sinks, entry, receive.tells);
         Ok(())

@@ -31,7 +31,7 @@ pub(super) fn immediate(data: Option<u64>) -> Option<u32> {
 
 impl Endpoint {
     /// Sends a short message that can leave at once. `false`: nothing was done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_short(
         &mut self,
         sinks: &mut Sinks<'_>,
@@ -45,8 +45,8 @@ impl Endpoint {
         let sent = self.worker.inject_at_once(peer, send.tag, payload, send.immediate);
         let is_sent = sent.map_err(|error| errno::of_error(&error).errno())?;
         if is_sent {
-            let entry = Entry::new(send.context, send.kind);
-            self.bound.tell(sinks, entry, self.bound.send_tells(send.flags));
+            let EndpointSend { context, kind, flags, .. } = *send;
+            self.bound.tell_sent(sinks, context, kind, self.bound.send_tells(flags));
         }
         Ok(is_sent)
     }
@@ -86,7 +86,7 @@ impl Endpoint {
     }
 
     /// Sends a copy of a message; there is no entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn inject_bytes(
         &mut self,
         sinks: &mut Sinks<'_>,
@@ -94,16 +94,33 @@ impl Endpoint {
         &Injected { destination, tag, data, .. }: &Injected,
     ) -> Result<()> {
         let peer = self.peer_of_send(sinks, destination, tag)?;
-        match self.worker.inject_with(peer, tag, payload, immediate(data)) {
+        let immediate = immediate(data);
+        match self.worker.inject_at_once(peer, tag, payload, immediate) {
             Ok(true) => {}
-            Ok(false) => return Err(Errno::AGAIN),
-            Err(error) => return Err(errno::of_error(&error).errno()),
+            _ => self.inject_later(peer, tag, payload, immediate)?,
         }
         self.bound.count(sinks, sys::FI_SEND, true);
         Ok(())
     }
 
-    #[inline]
+    /// Sends a copy of a message that can't leave at once.
+    #[cold]
+    #[inline(never)]
+    fn inject_later(
+        &self,
+        peer: Peer,
+        tag: u64,
+        payload: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<()> {
+        match self.worker.inject_with(peer, tag, payload, immediate) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Errno::AGAIN),
+            Err(error) => Err(errno::of_error(&error).errno()),
+        }
+    }
+
+    #[inline(always)]
     fn peer_of_send(&mut self, sinks: &mut Sinks<'_>, destination: u64, tag: u64) -> Result<Peer> {
         if self.held.is_some() {
             self.release(sinks, Some((destination, tag)));

@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use tagmatch::{Peer, Worker};
 use tagmatch_os::notice;
 
-/// How often the clock is read: every so many times of progress.
-const EVERY: u32 = 256;
-/// How often the peers are last_look at.
+/// How often the peers are looked at.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A wait of this time is told.
 const LONG: Duration = Duration::from_secs(3);
@@ -20,26 +18,14 @@ static IS_TOLD: AtomicBool = AtomicBool::new(false);
 /// The sends of an endpoint that wait for credit.
 #[derive(Default)]
 pub(crate) struct Stalls {
-    /// Times of progress since the clock was read.
-    rounds: u32,
     last_look: Option<Instant>,
     /// Peers whose credit is waited for, the sends that had gone on by then, and since when.
     waits: Vec<(Peer, u64, Instant)>,
 }
 
 impl Stalls {
-    /// The endpoint has made progress.
-    #[inline]
-    pub(crate) fn progressed(&mut self, worker: &Worker) {
-        self.rounds += 1;
-        if self.rounds >= EVERY {
-            self.rounds = 0;
-            self.look(worker);
-        }
-    }
-
-    #[cold]
-    fn look(&mut self, worker: &Worker) {
+    /// Reads the clock, and looks at the peers once a [`PAUSE`]. To be called now and then.
+    pub(crate) fn look(&mut self, worker: &Worker) {
         let now = Instant::now();
         if self.last_look.is_some_and(|then| now - then < PAUSE) || IS_TOLD.load(Ordering::Relaxed)
         {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
+use tagmatch_device::{Bug, OrBug};
 use tagmatch_ofi_sys as sys;
 
 use super::counter::Counter;
@@ -15,6 +15,8 @@ use crate::hints::Opened;
 
 /// The least room of a multi-receive buffer, in bytes, until a program sets another one.
 const MULTI_MIN: usize = 64;
+/// The bits of no key of a queue.
+const NO_QUEUE: u64 = u64::MAX;
 
 /// The completion queue of one direction.
 #[derive(Clone, Copy, Debug)]
@@ -53,29 +55,89 @@ pub struct Bindings {
     pub(crate) events: Vec<Arc<()>>,
     /// `fi_enable` was called.
     pub(crate) is_enabled: bool,
+    /// The endpoint is enabled, and its sends are told or counted.
+    may_send: bool,
+    /// The endpoint is enabled, and its receives are told or counted.
+    may_receive: bool,
+    /// The success of each send is an entry, whatever the flags of the send.
+    each_send_tells: bool,
+    /// The success of each receive is an entry.
+    each_receive_tells: bool,
+    /// A counter counts sends or receives.
+    is_counting: bool,
+    /// The bits of the key of the completion queue of receives, if no counter counts them;
+    /// [`NO_QUEUE`] until the endpoint is enabled.
+    direct_queue: u64,
     /// A thread sleeps, or may sleep, until a queue of this endpoint has an entry.
     pub is_armed: bool,
     /// A multi-receive buffer with less room than this is given back (`FI_OPT_MIN_MULTI_RECV`).
     pub multi_min: usize,
 }
 
-/// Where the ends of an endpoint's operations go. `A`: an address, as the provider has it.
+/// A domain's objects but its endpoints. `A`: an address, as the provider has it.
+pub(crate) struct Tables<A> {
+    pub(crate) queues: Slab<Queue>,
+    pub(crate) counters: Slab<Counter>,
+    pub(crate) vectors: Slab<Vector<A>>,
+}
+
+impl<A> Default for Tables<A> {
+    fn default() -> Self {
+        let queues = Slab::default();
+        let counters = Slab::default();
+        let vectors = Slab::default();
+        Tables { queues, counters, vectors }
+    }
+}
+
+/// Where the ends of an endpoint's operations go.
 pub struct Sinks<'a, A> {
-    pub(crate) queues: &'a mut Slab<Queue>,
-    pub(crate) counters: &'a mut Slab<Counter>,
-    /// The address vectors of the domain.
-    pub vectors: &'a Slab<Vector<A>>,
-    /// A caller reads entries of this completion queue now.
-    pub(crate) reader: Option<(Key, &'a mut Output)>,
+    pub(crate) tables: &'a mut Tables<A>,
+    /// A caller reads a completion queue now.
+    pub(crate) output: Option<&'a mut Output>,
 }
 
 impl<A> Sinks<'_, A> {
+    /// The address vectors of the domain.
+    #[inline]
+    pub fn vectors(&self) -> &Slab<Vector<A>> {
+        &self.tables.vectors
+    }
+
     /// For how many entries the caller that reads now has room, if it reads all queues of the
     /// endpoint.
-    #[inline]
     pub fn room(&self, bound: &Bindings) -> Option<usize> {
-        let (key, output) = self.reader.as_ref()?;
-        bound.queues().all(|queue| queue == *key).then(|| output.room())
+        let output = self.output.as_ref()?;
+        bound.queues().all(|queue| queue == output.queue()).then(|| output.room())
+    }
+
+    /// The array of the caller that reads now, if entries of the endpoint's receives may go straight
+    /// into it, and it has room: the caller reads their queue, and an entry needs neither a counter
+    /// nor a source.
+    #[inline(always)]
+    pub fn direct(&mut self, bound: &Bindings) -> Option<&mut Output> {
+        let output = self.output.as_deref_mut()?;
+        let is_direct = output.is_of(bound.direct_queue)
+            && output.room() > 0
+            && !(bound.opened.source && output.tells_sources());
+        is_direct.then_some(output)
+    }
+
+    /// Adds an entry to a queue. Further entries of that queue go behind it, also those of this
+    /// call.
+    fn push(&mut self, key: Key, entry: Entry) {
+        let Ok(queue) = self.queue(key) else { return };
+        queue.push(entry);
+        if let Some(output) = &mut self.output
+            && output.queue() == key
+        {
+            output.shut();
+        }
+    }
+
+    #[inline(always)]
+    fn queue(&mut self, key: Key) -> Result<&mut Queue, Bug> {
+        self.tables.queues.get_mut(key).or_bug("a bound queue is not closed")
     }
 }
 
@@ -91,6 +153,12 @@ impl Bindings {
             counters: Vec::new(),
             events: Vec::new(),
             is_enabled: false,
+            may_send: false,
+            may_receive: false,
+            each_send_tells: false,
+            each_receive_tells: false,
+            is_counting: false,
+            direct_queue: NO_QUEUE,
             is_armed: false,
             multi_min: MULTI_MIN,
         }
@@ -116,6 +184,19 @@ impl Bindings {
         self.counters.iter().any(|counts| counts.flags & direction != 0)
     }
 
+    /// `fi_enable` is called. From now on the endpoint is bound to nothing else.
+    pub(crate) fn enable(&mut self) {
+        self.is_enabled = true;
+        self.may_send = self.transmit.is_some() || self.is_counted(sys::FI_SEND);
+        self.may_receive = self.receive.is_some() || self.is_counted(sys::FI_RECV);
+        let each_tells = |binding: Option<Binding>| binding.is_some_and(|bound| !bound.selective);
+        self.each_send_tells = each_tells(self.transmit);
+        self.each_receive_tells = each_tells(self.receive);
+        self.is_counting = self.is_counted(sys::FI_SEND | sys::FI_RECV);
+        let direct = self.receive.filter(|_| !self.is_counted(sys::FI_RECV));
+        self.direct_queue = direct.map_or(NO_QUEUE, |binding| binding.queue.to_bits());
+    }
+
     /// Whether `fi_enable` was called.
     #[inline]
     pub fn is_enabled(&self) -> bool {
@@ -125,25 +206,38 @@ impl Bindings {
     /// Whether the endpoint is enabled and its sends are told or counted.
     #[inline]
     pub fn may_send(&self) -> bool {
-        self.is_enabled && (self.transmit.is_some() || self.is_counted(sys::FI_SEND))
+        self.may_send
     }
 
     /// Whether the endpoint is enabled and its receives are told or counted.
     #[inline]
     pub fn may_receive(&self) -> bool {
-        self.is_enabled && (self.receive.is_some() || self.is_counted(sys::FI_RECV))
+        self.may_receive
     }
 
     /// Whether the success of a send with these flags is an entry.
     #[inline]
     pub fn send_tells(&self, flags: u64) -> bool {
-        self.transmit.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
+        self.each_send_tells || flags & sys::FI_COMPLETION != 0
     }
 
     /// Whether the success of a receive with these flags is an entry.
     #[inline]
     pub fn receive_tells(&self, flags: u64) -> bool {
-        self.receive.is_some_and(|binding| !binding.selective) || flags & sys::FI_COMPLETION != 0
+        self.each_receive_tells || flags & sys::FI_COMPLETION != 0
+    }
+
+    /// A send, or `kind` of message, has succeeded: counts it, and puts its entry into the completion
+    /// queue if `tells`. For a call that sends.
+    #[inline(always)]
+    pub fn tell_sent<A>(&self, sinks: &mut Sinks<'_, A>, context: usize, kind: u64, tells: bool) {
+        self.count(sinks, kind, true);
+        if tells
+            && let Some(Binding { queue, .. }) = self.transmit
+            && let Ok(queue) = sinks.queue(queue)
+        {
+            queue.push_sent(context, kind);
+        }
     }
 
     /// Puts an entry into the completion queue of its direction, and counts it.
@@ -160,24 +254,21 @@ impl Bindings {
             let is_send = entry.flags & sys::FI_SEND != 0;
             let binding = if is_send { self.transmit } else { self.receive };
             let Some(Binding { queue: key, .. }) = binding else { return };
-            let queue = sinks.queues.get_mut(key).or_bug("a bound queue is not closed");
-            let Ok(queue) = queue else { return };
-            if let Some((reads, output)) = &mut sinks.reader
-                && *reads == key
-                && queue.len() == 0
+            if let Some(output) = &mut sinks.output
+                && output.queue() == key
                 && entry.failure.is_none()
                 && output.put(&entry)
             {
                 return;
             }
-            queue.push(entry);
+            sinks.push(key, entry);
         }
     }
 
     /// Counts an operation that has ended, or an injected message.
     #[inline]
     pub fn count<A>(&self, sinks: &mut Sinks<'_, A>, flags: u64, is_success: bool) {
-        if !self.counters.is_empty() {
+        if self.is_counting {
             self.count_in_each(sinks, flags, is_success);
         }
     }
@@ -185,7 +276,7 @@ impl Bindings {
     fn count_in_each<A>(&self, sinks: &mut Sinks<'_, A>, flags: u64, is_success: bool) {
         for counts in &self.counters {
             if counts.flags & flags & (sys::FI_SEND | sys::FI_RECV) != 0
-                && let Some(counter) = sinks.counters.get_mut(counts.counter)
+                && let Some(counter) = sinks.tables.counters.get_mut(counts.counter)
             {
                 counter.add(is_success);
             }

@@ -52,6 +52,7 @@ impl Failure {
 
 impl Entry {
     /// An entry without a message.
+    #[inline(always)]
     pub fn new(context: usize, flags: u64) -> Self {
         Entry {
             context,

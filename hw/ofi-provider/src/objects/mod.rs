@@ -7,10 +7,12 @@ mod output;
 mod queue;
 mod vector;
 
+pub(crate) use bound::Tables;
 pub(crate) use bound::{Binding, Counts};
 pub use bound::{Bindings, Sinks};
 pub(crate) use counter::Counter;
 pub use entry::{Entry, Failure};
-pub(crate) use output::Output;
+pub use output::Output;
+pub(crate) use output::entry_bytes;
 pub(crate) use queue::{Queue, Waiter};
 pub use vector::Vector;

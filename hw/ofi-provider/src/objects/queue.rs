@@ -17,6 +17,10 @@ use super::output::Output;
 /// operation adds at most one entry (for a multi-receive buffer: one for each message).
 #[derive(Default)]
 pub(crate) struct Queue {
+    /// The oldest entries, as long as they are of sends that have succeeded at once: context and
+    /// flags are all that such an entry tells.
+    sent: VecDeque<(usize, u64)>,
+    /// The entries behind them.
     entries: VecDeque<Entry>,
     /// The endpoints whose operations end here, each once for each binding.
     pub(crate) endpoints: Vec<Key>,
@@ -87,6 +91,18 @@ impl Queue {
         }
     }
 
+    /// Adds the entry of a send that has succeeded at once: its context and its flags.
+    #[inline(always)]
+    pub(crate) fn push_sent(&mut self, context: usize, flags: u64) {
+        if !self.entries.is_empty() {
+            return self.push(Entry::new(context, flags));
+        }
+        self.sent.push_back((context, flags));
+        if self.is_armed {
+            self.wake();
+        }
+    }
+
     /// Wakes who sleeps on the descriptor.
     #[cold]
     pub(crate) fn wake(&mut self) {
@@ -109,12 +125,26 @@ impl Queue {
     }
 
     /// Moves entries that wait to a caller's array, up to an error entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, output: &mut Output) {
-        while let Some(entry) = self.entries.front()
-            && entry.failure.is_none()
-            && output.put(entry)
-        {
+        while let Some((context, flags)) = self.sent.front() {
+            if !output.put(&Entry::new(*context, *flags)) {
+                return;
+            }
+            self.sent.pop_front();
+        }
+        if !self.entries.is_empty() {
+            self.take_entries(output);
+        }
+    }
+
+    #[inline(never)]
+    fn take_entries(&mut self, output: &mut Output) {
+        while let Some(entry) = self.entries.front() {
+            if entry.failure.is_some() || !output.put(entry) {
+                output.shut();
+                return;
+            }
             self.entries.pop_front();
         }
     }
@@ -124,20 +154,22 @@ impl Queue {
     #[inline]
     pub(crate) fn taken(&self, output: &Output) -> Result<usize> {
         match (output.taken(), self.entries.front()) {
+            (0, _) if !self.sent.is_empty() => Ok(0),
             (0, None) => Err(Errno::AGAIN),
             (0, Some(first)) if first.failure.is_some() => Err(Errno::AVAIL),
             (taken, _) => Ok(taken),
         }
     }
 
-    /// The oldest entry.
+    /// The oldest entry, unless it is of a send that has succeeded at once.
     #[inline]
     pub(crate) fn first(&self) -> Option<&Entry> {
-        self.entries.front()
+        self.entries.front().filter(|_| self.sent.is_empty())
     }
 
     /// Whether one of the oldest `count` entries is an error entry.
     pub(crate) fn has_failure(&self, count: usize) -> bool {
+        let count = count.saturating_sub(self.sent.len());
         self.entries.iter().take(count).any(|entry| entry.failure.is_some())
     }
 
@@ -148,8 +180,8 @@ impl Queue {
     }
 
     /// How many entries wait.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.sent.len() + self.entries.len()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::hints::Hints;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern};
-use crate::objects::{Bindings, Waiter};
+use crate::objects::{Bindings, Queue, Waiter};
 use crate::offer::{Constants, Offers};
 
 struct Fake;
@@ -130,14 +130,14 @@ fn queue_with_endpoint() -> (State<Fake>, Key, Key) {
     let endpoint = Fake::endpoint(&(), &(), &Hints::default()).unwrap();
     let endpoint = insert(&mut state.endpoints, endpoint).unwrap();
     let waiter = Arc::new(Waiter::new().unwrap());
-    let queue = insert(&mut state.queues, Queue::new(Some(waiter))).unwrap();
+    let queue = insert(&mut state.tables.queues, Queue::new(Some(waiter))).unwrap();
     state.bind_queue(endpoint, queue, sys::FI_TRANSMIT | sys::FI_RECV).unwrap();
     (state, queue, endpoint)
 }
 
 /// Whether a thread that sleeps on the queue's descriptor wakes up.
 fn is_readable(state: &State<Fake>, queue: Key) -> bool {
-    let waiter = state.queues.get(queue).unwrap().waiter.as_ref().unwrap();
+    let waiter = state.tables.queues.get(queue).unwrap().waiter.as_ref().unwrap();
     let mut poll =
         libc::pollfd { fd: waiter.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: the call is given one entry.
@@ -166,7 +166,7 @@ fn a_thread_that_may_not_sleep_leaves_a_sleeping_one_to_be_woken() {
 fn a_signal_reaches_a_sleeping_thread_though_another_one_looks_before() {
     let (mut state, queue, _) = queue_with_endpoint();
     assert!(state.begin_sleep(queue).unwrap());
-    let signalled = state.queues.get_mut(queue).unwrap();
+    let signalled = state.tables.queues.get_mut(queue).unwrap();
     signalled.is_signalled = true;
     signalled.wake();
     assert!(state.arm(queue).unwrap());

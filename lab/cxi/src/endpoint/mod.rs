@@ -124,7 +124,7 @@ impl Endpoint {
         if !self.bound.is_enabled() {
             return Err(Errno::BAD_STATE);
         }
-        self.bound.vector_in(sinks.vectors).ok_or(Errno::NO_AV)?.address(address)
+        self.bound.vector_in(sinks.vectors()).ok_or(Errno::NO_AV)?.address(address)
     }
 
     fn with_matcher(
@@ -164,7 +164,7 @@ impl Endpoint {
         self.sender.flush(&self.transport, &mut effects.completions);
         for Completion { mut entry, source } in effects.completions {
             let source = source.filter(|_| self.bound.opened.source);
-            let source = source.zip(self.bound.vector_in(sinks.vectors));
+            let source = source.zip(self.bound.vector_in(sinks.vectors()));
             entry.source = source.map_or(sys::FI_ADDR_NOTAVAIL, |(name, all)| all.number(&name));
             self.bound.tell(sinks, entry, true);
         }
