@@ -1,11 +1,10 @@
 //! The buffers that peers may read, for devices whose software finds the bytes of a read.
 
-use crate::DeviceError;
-
 use super::buffer::Buffer;
 use super::device::{Exposure, ExposureId, RemoteSpan};
 use super::peer::PeerId;
 use super::slab::{Key, Slab};
+use crate::DeviceError;
 
 /// A table of exposed buffers, each of which one peer may read. A peer names a buffer by its short
 /// key, in which the generation tells the key of an earlier buffer. Keys can be guessed, so a key
