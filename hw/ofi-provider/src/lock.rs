@@ -26,13 +26,13 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 /// The value, until it is dropped.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,
-    /// `None`: the program keeps its calls apart. Dropped by the guard, in a function that is called
-    /// only if there is something to drop.
-    held: ManuallyDrop<Option<Held<'a>>>,
+    /// `None`: the program keeps its calls apart. Dropped by the guard, in a function that is
+    /// called only if there is something to drop.
+    held: ManuallyDrop<Option<HeldLock<'a>>>,
 }
 
 /// What a thread has of a lock for which other threads may wait.
-struct Held<'a> {
+struct HeldLock<'a> {
     _lock: MutexGuard<'a, ()>,
     /// The thread isn't cancelled while it has the lock.
     _uncancelled: Option<Uncancelled>,
@@ -65,7 +65,7 @@ impl<T> Lock<T> {
             None if self.is_taken.load(Ordering::Relaxed) => return None,
             None => None,
         };
-        let held = lock.map(|lock| Held { _lock: lock, _uncancelled: None });
+        let held = lock.map(|lock| HeldLock { _lock: lock, _uncancelled: None });
         // SAFETY: as for `lock`; and no call of this thread has a guard.
         Some(unsafe { self.guard(held) })
     }
@@ -73,7 +73,7 @@ impl<T> Lock<T> {
     /// # Safety
     /// There is no other guard.
     #[inline(always)]
-    unsafe fn guard<'a>(&'a self, held: Option<Held<'a>>) -> Guard<'a, T> {
+    unsafe fn guard<'a>(&'a self, held: Option<HeldLock<'a>>) -> Guard<'a, T> {
         self.is_taken.store(true, Ordering::Relaxed);
         // A signal handler on this thread must see the mark before the value changes.
         compiler_fence(Ordering::SeqCst);
@@ -83,15 +83,15 @@ impl<T> Lock<T> {
 
 #[cold]
 #[inline(never)]
-fn hold(mutex: &Mutex<()>) -> Held<'_> {
+fn hold(mutex: &Mutex<()>) -> HeldLock<'_> {
     let uncancelled = Uncancelled::begin();
     let lock = mutex.lock().unwrap_or_else(PoisonError::into_inner);
-    Held { _lock: lock, _uncancelled: Some(uncancelled) }
+    HeldLock { _lock: lock, _uncancelled: Some(uncancelled) }
 }
 
 #[cold]
 #[inline(never)]
-fn let_go(held: Held<'_>) {
+fn let_go(held: HeldLock<'_>) {
     drop(held);
 }
 

@@ -7,7 +7,7 @@ use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
-use crate::objects::{Binding, Counts, Output, Sinks, Tables};
+use crate::objects::{Binding, Counts, DomainTables, Output, Sinks};
 use crate::policy::{Provider, ProviderEndpoint};
 
 /// Most objects of one kind in a domain.
@@ -16,12 +16,12 @@ const OBJECTS_MAX: u32 = 1 << 20;
 /// The objects of a domain.
 pub(crate) struct State<P: Provider> {
     pub(crate) endpoints: Slab<P::Endpoint>,
-    pub(crate) tables: Tables<P::Address>,
+    pub(crate) tables: DomainTables<P::Address>,
 }
 
 impl<P: Provider> Default for State<P> {
     fn default() -> Self {
-        State { endpoints: Slab::default(), tables: Tables::default() }
+        State { endpoints: Slab::default(), tables: DomainTables::default() }
     }
 }
 
@@ -372,7 +372,7 @@ impl<P: Provider> State<P> {
     #[cold]
     #[inline(never)]
     fn disarm(&mut self, key: Key) {
-        let State { endpoints, tables: Tables { queues, .. } } = self;
+        let State { endpoints, tables: DomainTables { queues, .. } } = self;
         let Some(queue) = queues.get_mut(key) else { return };
         queue.disarm();
         for endpoint in queue.endpoints.clone() {

@@ -41,8 +41,8 @@ pub(crate) fn word_of(context: usize, kind: u64, tells: bool) -> Option<u64> {
 }
 
 impl Receive {
-    /// The receive that a word stands for, if its success is an entry. `None`: it isn't, or the word
-    /// is a key of the table of operations.
+    /// The receive that a word stands for, if its success is an entry. `None`: it isn't, or the
+    /// word is a key of the table of operations.
     #[inline(always)]
     pub(crate) fn of_telling_word(word: u64, buffer: &Buffer) -> Option<Self> {
         if word & TELLS != 0 { Self::of_word(word, buffer) } else { None }

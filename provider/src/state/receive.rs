@@ -13,8 +13,8 @@ use crate::errno::{self, Errno, Reason, Result};
 use crate::memory::buffer;
 
 impl Endpoint {
-    /// Posts a receive into one piece of memory that nothing has to be done for. `false`: nothing was
-    /// done; [`Endpoint::post_buffer`] posts it.
+    /// Posts a receive into one piece of memory that nothing has to be done for. `false`: nothing
+    /// was done; [`Endpoint::post_buffer`] posts it.
     #[inline(always)]
     pub(crate) fn post_plain(
         &mut self,

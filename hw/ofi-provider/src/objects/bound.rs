@@ -75,24 +75,24 @@ pub struct Bindings {
 }
 
 /// A domain's objects but its endpoints. `A`: an address, as the provider has it.
-pub(crate) struct Tables<A> {
+pub(crate) struct DomainTables<A> {
     pub(crate) queues: Slab<Queue>,
     pub(crate) counters: Slab<Counter>,
     pub(crate) vectors: Slab<Vector<A>>,
 }
 
-impl<A> Default for Tables<A> {
+impl<A> Default for DomainTables<A> {
     fn default() -> Self {
         let queues = Slab::default();
         let counters = Slab::default();
         let vectors = Slab::default();
-        Tables { queues, counters, vectors }
+        DomainTables { queues, counters, vectors }
     }
 }
 
 /// Where the ends of an endpoint's operations go.
 pub struct Sinks<'a, A> {
-    pub(crate) tables: &'a mut Tables<A>,
+    pub(crate) tables: &'a mut DomainTables<A>,
     /// A caller reads a completion queue now.
     pub(crate) output: Option<&'a mut Output>,
 }
@@ -111,9 +111,9 @@ impl<A> Sinks<'_, A> {
         bound.queues().all(|queue| queue == output.queue()).then(|| output.room())
     }
 
-    /// The array of the caller that reads now, if entries of the endpoint's receives may go straight
-    /// into it, and it has room: the caller reads their queue, and an entry needs neither a counter
-    /// nor a source.
+    /// The array of the caller that reads now, if entries of the endpoint's receives may go
+    /// straight into it, and it has room: the caller reads their queue, and an entry needs neither
+    /// a counter nor a source.
     #[inline(always)]
     pub fn direct(&mut self, bound: &Bindings) -> Option<&mut Output> {
         let output = self.output.as_deref_mut()?;
@@ -227,8 +227,8 @@ impl Bindings {
         self.each_receive_tells || flags & sys::FI_COMPLETION != 0
     }
 
-    /// A send, or `kind` of message, has succeeded: counts it, and puts its entry into the completion
-    /// queue if `tells`. For a call that sends.
+    /// A send, or `kind` of message, has succeeded: counts it, and puts its entry into the
+    /// completion queue if `tells`. For a call that sends.
     #[inline(always)]
     pub fn tell_sent<A>(&self, sinks: &mut Sinks<'_, A>, context: usize, kind: u64, tells: bool) {
         self.count(sinks, kind, true);

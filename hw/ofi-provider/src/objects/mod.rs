@@ -7,7 +7,7 @@ mod output;
 mod queue;
 mod vector;
 
-pub(crate) use bound::Tables;
+pub(crate) use bound::DomainTables;
 pub(crate) use bound::{Binding, Counts};
 pub use bound::{Bindings, Sinks};
 pub(crate) use counter::Counter;

@@ -21,7 +21,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// An array for `room` entries of this size ([`entry_bytes`]), and one for their sources, or null.
+    /// An array for `room` entries of this size ([`entry_bytes`]), and one for their sources, or
+    /// null.
     ///
     /// # Safety
     /// The memory is writable until the value is gone.
