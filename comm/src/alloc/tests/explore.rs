@@ -150,6 +150,17 @@ impl ExploredState {
         ExploredState { ranks, calls, freeing, closings, closed, early }
     }
 
+    /// The state after all ranks have begun all allocations.
+    fn begun(scope: &ExploredScope) -> Self {
+        let mut state = Self::new(scope);
+        for call in 0..scope.calls.len() {
+            for rank in 0..scope.ranks.len() {
+                state = state.step(scope, call, rank).unwrap_or(state);
+            }
+        }
+        state
+    }
+
     /// A rank frees an id that it uses, and closes it.
     fn close(&mut self, scope: &ExploredScope, rank: usize) {
         let ExploredState { ranks, freeing, closings, closed, .. } = self;
@@ -429,14 +440,40 @@ impl ExploredCall {
     }
 }
 
+/// Where an exploration begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// No allocation has begun. They begin in every order.
+    Idle,
+    /// All allocations have begun, in the order of their numbers. To begin gives an allocation its
+    /// ticket, and changes nothing else. Tickets of allocations with different priorities are
+    /// compared for equality alone. So if all priorities differ, and no rank waits or frees ids
+    /// before it begins, the other orders lead to the same states with other tickets.
+    Begun,
+}
+
+/// What was explored.
+#[derive(Debug)]
+pub(crate) struct Explored {
+    pub(crate) states: usize,
+    /// The ids that each rank has used up, in each end.
+    pub(crate) burnt: HashSet<Vec<u32>>,
+}
+
 /// Tries every order. Checks that an end can be reached from every state, and that every end is
-/// right. Returns the number of states.
+/// right.
 pub(crate) fn explore(
     scope: &ExploredScope,
+    start: Start,
     check: impl Fn(&[u32]) -> bool,
-) -> Result<usize, String> {
+) -> Result<Explored, String> {
+    let mut burnt = HashSet::new();
     let mut numbers = HashMap::new();
-    let mut states = VecDeque::from([ExploredState::new(scope)]);
+    let first = match start {
+        Start::Idle => ExploredState::new(scope),
+        Start::Begun => ExploredState::begun(scope),
+    };
+    let mut states = VecDeque::from([first]);
     numbers.insert(states[0].clone(), 0usize);
     let mut before: Vec<Vec<usize>> = vec![Vec::new()];
     let mut ends = Vec::new();
@@ -445,16 +482,18 @@ pub(crate) fn explore(
         let mut nexts = Vec::new();
         for call in 0..scope.calls.len() {
             nexts.extend((0..scope.ranks.len()).filter_map(|rank| state.step(scope, call, rank)));
-            nexts.extend((0..scope.ranks.len()).flat_map(|rank| state.free(scope, rank)));
             if scope.may_fail {
                 nexts.extend(state.fail(call));
             }
         }
+        nexts.extend((0..scope.ranks.len()).flat_map(|rank| state.free(scope, rank)));
         if nexts.is_empty() {
             state.check_end()?;
-            if !check(&state.burnt(scope)) {
-                return Err(format!("ids used up: {:?}", state.burnt(scope)));
+            let of_end = state.burnt(scope);
+            if !check(&of_end) {
+                return Err(format!("ids used up: {of_end:?}"));
             }
+            burnt.insert(of_end);
             ends.push(at);
         }
         for next in nexts {
@@ -477,7 +516,7 @@ pub(crate) fn explore(
     if leads_to_end.contains(&false) {
         return Err("there are states from which no end can be reached".into());
     }
-    Ok(at)
+    Ok(Explored { states: at, burnt })
 }
 
 /// The most rounds that an allocation takes if, in every turn, each thread of each rank makes one

@@ -4,7 +4,7 @@ use std::thread;
 
 use proptest::prelude::*;
 
-use self::explore::{ExploredScope, Use, explore, rounds_when_fair};
+use self::explore::{ExploredScope, Start, Use, explore, rounds_when_fair};
 use super::shared_mask::SharedMask;
 use super::*;
 use crate::net::ProcessId;
@@ -157,7 +157,8 @@ fn explore_all() -> Result<(), String> {
     // Last, since most of the states are here, and a fault of the small scopes is found sooner.
     scopes.push(("three ranks", two_calls(3, &[5, 40]), &|burnt| burnt == [2, 2, 2]));
     for (name, scope, check) in scopes {
-        let states = explore(&scope, check).map_err(|fault| format!("{name}: {fault}"))?;
+        let explored = explore(&scope, Start::Idle, check);
+        let states = explored.map_err(|fault| format!("{name}: {fault}"))?.states;
         println!("{name}: {states} states");
     }
     Ok(())
@@ -170,8 +171,20 @@ fn every_order_of_small_scopes_ends_right() {
 
 #[test]
 fn every_order_of_a_ring_ends_right() {
-    let explored = explore(&ring(&[5, 40, 39]), |burnt| burnt == [2, 2, 2]);
-    assert!(explored.is_ok(), "{explored:?}");
+    let scope = ring(&[5, 40, 39]);
+    let states = explore(&scope, Start::Begun, |burnt| burnt == [2, 2, 2]).map(|end| end.states);
+    assert!(states.is_ok(), "{states:?}");
+}
+
+#[test]
+fn in_whatever_order_allocations_begin_the_ends_are_the_same() {
+    for left in [&EAGER[..], &BASE, &[5, 40], &[40], &[5], &[]] {
+        let scope = two_calls(2, left);
+        let idle = explore(&scope, Start::Idle, |_| true).unwrap();
+        let begun = explore(&scope, Start::Begun, |_| true).unwrap();
+        assert_eq!(idle.burnt, begun.burnt);
+        assert!(begun.states < idle.states, "{} of {}", begun.states, idle.states);
+    }
 }
 
 /// Ids that ranks free at any time, and settle by their allocations.
@@ -186,7 +199,8 @@ fn explore_settling() -> Result<(), String> {
     failing.may_fail = true;
     scopes.push(("failing", failing, any));
     for (name, scope, check) in scopes {
-        let states = explore(&scope, check).map_err(|fault| format!("{name}: {fault}"))?;
+        let explored = explore(&scope, Start::Idle, check);
+        let states = explored.map_err(|fault| format!("{name}: {fault}"))?.states;
         println!("{name}: {states} states");
     }
     Ok(())
