@@ -60,8 +60,6 @@ pub(crate) struct Line {
     /// In a free line the next free one, of a posted receive its handle on the posted list, during
     /// a read the operation to acknowledge, in the completion queue the next line there.
     pub(crate) word: u64,
-    /// Of the message. Of a posted receive that is queued, its context: see
-    /// [`Requests::keep_context`](crate::requests::table::Requests).
     length: u64,
     source: PeerId,
     immediate: u32,
@@ -131,23 +129,6 @@ impl Line {
     pub(crate) fn finish(&mut self, status: &Status) {
         self.set_status(status);
         self.phase = RequestPhase::Done;
-    }
-
-    /// Whether the line has the context of its request: as long as it has no message.
-    #[inline(always)]
-    pub(crate) fn has_context(&self) -> bool {
-        self.phase == RequestPhase::Posted && self.owner == RequestOwner::Queue
-    }
-
-    /// The context, if the line has it.
-    #[inline(always)]
-    pub(crate) fn context(&self) -> u64 {
-        self.length
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_context(&mut self, context: u64) {
-        self.length = context;
     }
 
     /// The line tells of a peer.

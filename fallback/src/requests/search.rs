@@ -17,7 +17,7 @@ impl Requests {
     /// the table.
     pub fn find_queued(&self, is_wanted: impl Fn(u64) -> bool) -> Option<RequestId> {
         let is_found = |request: &RequestId| {
-            self.is_queued(*request) && is_wanted(self.context(request.index()))
+            self.is_queued(*request) && is_wanted(self.ends.context(request.index()))
         };
         self.under_way().into_iter().find(is_found)
     }

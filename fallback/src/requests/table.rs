@@ -204,7 +204,6 @@ impl Requests {
         result: Result<Status, Fault>,
         buffer: Buffer,
     ) {
-        self.keep_context(request.index());
         let Ok(line) = self.get_mut(request).or_bug("a request ends once") else { return };
         line.buffer = buffer;
         let owner = line.owner;
@@ -224,7 +223,6 @@ impl Requests {
 
     /// A receive has its message, whose bytes are to be read, and `operation` to be acknowledged.
     pub(crate) fn read(&mut self, request: RequestId, status: &Status, operation: AppCtx) {
-        self.keep_context(request.index());
         if let Some(line) = self.get_mut(request) {
             line.read(status, operation);
         }
@@ -350,14 +348,16 @@ impl<'a> Vacant<'a> {
         buffer: BufferParts,
         context: Option<u64>,
     ) -> RequestId {
+        if let Some(context) = context {
+            self.requests.ends.set_context(self.index, context);
+        }
         let (request, line) = self.take();
         line.phase = RequestPhase::Posted;
         // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
         std::mem::forget(std::mem::replace(&mut line.buffer, buffer.into_buffer()));
         line.word = handle.to_bits();
-        if let Some(context) = context {
+        if context.is_some() {
             line.owner = RequestOwner::Queue;
-            line.set_context(context);
         }
         request
     }
@@ -441,10 +441,9 @@ impl Matched<'_> {
     pub(crate) fn end_at_once(self, status: &Status, list: &mut impl EndList) -> bool {
         let is_next = list.has_room() && self.ends.is_empty();
         if is_next {
-            let Matched { line, index, free, len, .. } = self;
-            let context = line.context();
+            let Matched { line, index, free, len, ends } = self;
             let ended = Ended { line, index, free, len };
-            list.done(context, *status, ended.free());
+            list.done(ends.context(index), *status, ended.free());
         }
         is_next
     }

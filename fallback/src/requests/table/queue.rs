@@ -19,31 +19,10 @@ impl Requests {
             return;
         }
         line.owner = RequestOwner::Queue;
-        if line.has_context() {
-            line.set_context(context);
-            return;
-        }
         let is_over = line.is_over();
         self.ends.set_context(index, context);
         if is_over {
             self.push_end(index);
-        }
-    }
-
-    /// The context of a queued request that is under way or over.
-    pub(in crate::requests) fn context(&self, index: u32) -> u64 {
-        let line = &self.lines[index as usize];
-        if line.has_context() { line.context() } else { self.ends.context(index) }
-    }
-
-    /// Before the line of a posted receive gets a message or a fault, in whose place the context
-    /// is: keeps the context apart.
-    #[inline(always)]
-    pub(super) fn keep_context(&mut self, index: u32) {
-        if let Some(line) = self.lines.get(index as usize)
-            && line.has_context()
-        {
-            self.ends.set_context(index, line.context());
         }
     }
 
@@ -111,7 +90,6 @@ impl Requests {
     /// Ends a queued receive, whose line has its message, with success.
     #[inline(always)]
     pub(crate) fn end_later(&mut self, index: u32, status: &Status) {
-        self.keep_context(index);
         self.lines[index as usize].finish(status);
         self.push_end(index);
     }
