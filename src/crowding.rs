@@ -18,7 +18,7 @@ use tagmatch_os::process::switches;
 use crate::sync::thread::yield_now;
 use crate::wait_policy::WaitPolicy;
 
-/// Waits without polling after a switch was seen, before waits poll again.
+/// Waits that hardly poll after a switch was seen, before waits poll as their policy says again.
 const WAITS_MIN: u32 = 16;
 /// The same where polling was tried again in vain, at most. Each time it doubles.
 const WAITS_MAX: u32 = 4096;
@@ -28,9 +28,9 @@ const POLLS_BEFORE_PROBE: u32 = 1024;
 const POLLS_PER_PROBE: u32 = 4096;
 /// Polls before the yields while others want the processor, as long as that pays.
 const POLLS_CROWDED: u32 = 256;
-/// Points of polls that have always paid. A wait that they end gives one, another one takes two.
+/// The score of these polls, at most. A wait that they end adds one, each other wait takes two.
 const POINTS_MAX: u32 = 8;
-/// With fewer points, only one wait in so many polls.
+/// With a lower score, only one wait in [`WAITS_PER_TRIAL`] polls.
 const POINTS_MIN: u32 = 4;
 const WAITS_PER_TRIAL: u32 = 16;
 /// Yields before the sleep while others want the processor.
@@ -40,13 +40,13 @@ const YIELDS_CROWDED: u32 = 64;
 /// delays what is learned.
 #[derive(Debug)]
 pub struct Crowding {
-    /// So many waits from now on do not poll.
+    /// So many waits from now on hardly poll.
     left: AtomicU32,
-    /// How many waits do not poll after the next switch.
+    /// How many waits hardly poll after the next switch.
     span: AtomicU32,
     /// Waits since polling was tried again.
     calm: AtomicU32,
-    /// Whether a few polls pay while others want the processor: at most [`POINTS_MAX`].
+    /// The score of the few polls while others want the processor: at most [`POINTS_MAX`].
     points: AtomicU32,
 }
 
@@ -149,7 +149,7 @@ impl<'a> WaitPlan<'a> {
     }
 
     /// Yields if it is time to test for other threads; `true` if one ran. From then on the wait
-    /// doesn't poll.
+    /// hardly polls.
     #[inline]
     pub fn gives_way_after(&mut self, polls: u32) -> bool {
         polls >= self.next_probe && self.gives_way()

@@ -20,10 +20,11 @@ pub struct WaitPolicy {
     /// wake; its peers pay for the wake-up call. Default: `true`.
     pub sleep: bool,
     /// Whether waits learn. A wait that notices that other threads want its processor, since one
-    /// ran during a yield, ends its polls, yields 64 times at most, and sleeps; later waits of the
-    /// worker begin so, 16 of them at first, twice as many each time that polling was tried again
-    /// in vain, 4096 at most. `false`: all waits keep `spin` and `yields`. No effect with a `spin`
-    /// of 1024 or less. Default: `true`.
+    /// ran during a yield, polls 256 times at most, yields 64 times at most, and sleeps; later
+    /// waits of the worker do the same, 16 of them at first, twice as many each time that polling
+    /// was tried again in vain, 4096 at most. While most of these waits are not ended by their
+    /// polls, only one in 16 polls. `false`: all waits keep `spin` and `yields`. No effect with a
+    /// `spin` of 1024 or less. Default: `true`.
     pub adapts: bool,
 }
 

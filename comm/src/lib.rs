@@ -101,8 +101,8 @@
 //!    where a yield doesn't reach the other processes, because each is a scheduling group of its
 //!    own (sched(7), autogroup). Where other threads than ranks want the processor, waits notice it
 //!    by a yield during which another thread ran, as those of a worker do
-//!    ([`WaitPolicy::adapts`](tagmatch::WaitPolicy#structfield.adapts)), and yield without polls
-//!    for a while. Of the sleeping threads of a process, one sleeps on the worker's
+//!    ([`WaitPolicy::adapts`](tagmatch::WaitPolicy#structfield.adapts)), and hardly poll for a
+//!    while. Of the sleeping threads of a process, one sleeps on the worker's
 //!    descriptor. The others are woken whenever that thread is. If a thread that is awake completes
 //!    an operation that a sleeper waits for, the operation itself wakes the sleeper: before a
 //!    thread sleeps, it polls its operations as futures, with the sleeper as their waker.

@@ -16,7 +16,7 @@ use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
 use crate::peers::peer::{self, Peer, PeerState};
 use crate::receiving::unexpected::{ArrivedMessage, Payload};
-use crate::requests::ends::{EndList, NoEnds};
+use crate::requests::ends::EndList;
 use crate::requests::line::RequestOwner;
 use crate::requests::request::{Posted, RequestId, Status, refuse};
 use crate::requests::table::REQUESTS_MAX;
@@ -84,20 +84,8 @@ impl Core {
     /// [`MatchEngine::take_ends`](crate::MatchEngine::take_ends).
     #[inline(never)]
     pub(crate) fn event(&mut self, event: Event<'_>, ends: &mut impl EndList) {
-        if let Event::Message(incoming) = &event {
-            self.message(incoming, ends);
-        } else {
-            self.rare_event(event);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn rare_event(&mut self, event: Event<'_>) {
         match event {
-            Event::Message(incoming) => {
-                self.other_message(&incoming, EagerTaken::AsksMore, &mut NoEnds);
-            }
+            Event::Message(incoming) => self.message(&incoming, ends),
             Event::ReadDone { token, into, result } => self.read_done(token, into, result),
             Event::PeerUp { peer, limits } => self.peer_up(peer, limits),
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),

@@ -175,10 +175,10 @@ pub(crate) struct CreditGrant {
     limit: Amount,
     /// Below this the peer may be due more; see `set_limit`.
     low: Amount,
-    /// What is outstanding, but for `above`.
+    /// The outstanding credit without `above`.
     reserve: Amount,
-    /// As much of what is outstanding as leaves no less than `low`: the credit of messages of
-    /// which nothing follows for the grant. Zero if either amount is low.
+    /// The outstanding credit beyond `low`: a message that it covers changes nothing else here.
+    /// Zero if messages or bytes are low.
     above: Amount,
     held: Amount,
     closed: bool,
@@ -206,7 +206,7 @@ impl CreditGrant {
         allowed
     }
 
-    /// What is granted and not yet spent.
+    /// The credit that was granted and is not spent yet.
     #[inline]
     fn outstanding(&self) -> Amount {
         self.reserve.plus(self.above)

@@ -22,7 +22,7 @@ pub struct Driver<N: Net> {
     pub(crate) sleeper: Option<Arc<dyn Sleeper>>,
     /// How blocking calls wait.
     pub(super) wait_policy: WaitPolicy,
-    /// What their waits have learned about other threads that want their processors.
+    /// Whether other threads want the processors on which the waits of this runtime poll.
     pub(super) crowding: Crowding,
     /// Signalled by the thread that sleeps on the transport, whenever it wakes.
     pub(super) woken: Condvar,

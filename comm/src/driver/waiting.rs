@@ -58,7 +58,7 @@ impl<'a, N: Net> Waiting<'a, N> {
     pub(crate) fn rest(&mut self) {
         self.polls = self.polls.saturating_add(LOOKS);
         if self.polls < self.plan.spin {
-            // If another thread wants the processor, this wait doesn't poll any more.
+            // If another thread wants the processor, this wait hardly polls any more.
             self.plan.gives_way_after(self.polls);
             return;
         }

@@ -85,7 +85,7 @@ pub struct Completion {
 // It is moved from table to caller; a cache line is what that may cost.
 const _: () = assert!(size_of::<Completion>() <= 64);
 
-/// What a caller that waits for a request has found.
+/// The state of a request, with its result, for a caller that waits for it.
 #[derive(Debug)]
 pub enum WaitedEnd {
     /// The request is under way, or gone.

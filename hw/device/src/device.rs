@@ -199,7 +199,7 @@ pub trait EventSink {
     fn event(self, event: Event<'_>);
 }
 
-/// What [`Device::poll_into`] has handed on.
+/// The kind of event that [`Device::poll_into`] has handed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// There is nothing to do now.

@@ -17,13 +17,13 @@ pub enum DeviceError {
         call: &'static str,
         /// The error that it returned.
         source: io::Error,
-        /// What to do about it; may be empty.
+        /// Advice to the user; may be empty.
         hint: &'static str,
     },
     /// The address can't be used with this kind of device.
     #[error("the address can't be used here: {why}")]
     BadAddress {
-        /// What is wrong with it.
+        /// The rule that the address breaks.
         why: &'static str,
     },
     /// The other worker is of another minor version of tagmatch.
@@ -62,7 +62,7 @@ pub enum DeviceError {
         setting: &'static str,
         /// The text.
         value: String,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
     /// The two workers are in different partitions of their network, between which nothing travels.
@@ -82,7 +82,7 @@ pub enum DeviceError {
     /// This machine, or this kind of device, can't do what was asked for.
     #[error("{what} is not available: {why}")]
     Unsupported {
-        /// What was asked for.
+        /// The feature or setting that was asked for.
         what: &'static str,
         /// Why, and what to ask for instead.
         why: &'static str,
@@ -90,7 +90,7 @@ pub enum DeviceError {
     /// The buffer can't be exposed or read into.
     #[error("the buffer can't be used: {why}")]
     BadBuffer {
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// The device has as many peers, exposed buffers or reads as it can hold.

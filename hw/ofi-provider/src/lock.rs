@@ -31,7 +31,7 @@ pub(crate) struct Guard<'a, T> {
     held: ManuallyDrop<Option<HeldLock<'a>>>,
 }
 
-/// What a thread has of a lock for which other threads may wait.
+/// The lock that a thread holds, where other threads may wait for it.
 struct HeldLock<'a> {
     _lock: MutexGuard<'a, ()>,
     /// The thread isn't cancelled while it has the lock.

@@ -24,12 +24,13 @@ const POLLS_UNTIL_IDLE: u32 = 8;
 /// its sender wants to send.
 const INTERNALS_PER_POLL: u32 = 8;
 
-/// What the quick look of a poll has found.
+/// The result of a poll's quick look.
 enum QuickLook<'a> {
     Message(Incoming<'a>),
     Nothing,
-    /// There is more to look at, `is_due`: beside the rings.
+    /// The long way of a poll has to look, too.
     More {
+        /// Something beside the rings wants attention.
         is_due: bool,
     },
 }

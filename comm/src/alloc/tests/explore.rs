@@ -452,7 +452,7 @@ pub(crate) enum Start {
     Begun,
 }
 
-/// What was explored.
+/// The result of an exploration.
 #[derive(Debug)]
 pub(crate) struct Explored {
     pub(crate) states: usize,
