@@ -1,10 +1,10 @@
 //! Which messages of middle length go out in fragments, through the ring, and which ones their
 //! receiver reads out of this worker's memory.
 //!
-//! Fragments are copied twice, and need no call of the kernel. The time of such a call, which the
-//! handshake measures, tells how long a message is at which both take equally long. Beside it count
-//! the processor, and how many messages are under way: their receiver reads several in one call. So
-//! each class of lengths begins with what the handshake has found, and learns from there.
+//! Fragments are copied twice, and need no call of the kernel. From which length on a read is faster
+//! depends on the time of such a call, which the handshake measures, on the processor, and on the
+//! number of messages under way, since a receiver reads several of them in one call. So each class
+//! of lengths begins with the way that the handshake's figure suggests, and learns from there.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ const CLASSES: u32 = 3;
 /// Messages of a sample, so that it has several windows of messages in it, and the time between.
 const MESSAGES_TIMED: u32 = 256;
 
-/// What the messages to a peer have taught.
+/// The ways that are learned for the messages to a peer.
 #[derive(Debug)]
 pub(crate) struct Carrying {
     /// The first way is to send fragments.

@@ -16,7 +16,7 @@ const CLASSES: usize = 6;
 /// Messages of a sample, so that it has the time in it that passes between two windows of messages.
 const MESSAGES_TIMED: u32 = 8;
 
-/// What the reads from a peer have taught.
+/// The ways that are learned for the reads from a peer.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     /// The first way is to offer a part.
