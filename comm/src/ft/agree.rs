@@ -51,7 +51,7 @@ use super::ranks::Ranks;
 pub(crate) struct Value {
     pub(crate) flags: u64,
     /// The lowest number of an agreement whose end some contributor has not seen.
-    pub(crate) low: u32,
+    pub(crate) low: u64,
     pub(crate) contributors: Ranks,
     /// Ranks whose failures all contributors have acknowledged.
     pub(crate) acknowledged: Ranks,
@@ -63,7 +63,7 @@ impl Value {
     fn nothing(size: u32) -> Self {
         Value {
             flags: u64::MAX,
-            low: u32::MAX,
+            low: u64::MAX,
             contributors: Ranks::none(size),
             acknowledged: Ranks::all(size),
             dead: Ranks::none(size),
@@ -182,7 +182,7 @@ impl Agreement {
     }
 
     /// Contributes the value of this process.
-    pub(crate) fn vote(&mut self, flags: u64, low: u32, acknowledged: &[u32]) {
+    pub(crate) fn vote(&mut self, flags: u64, low: u64, acknowledged: &[u32]) {
         let size = self.dead.size();
         self.vote = Some(Value {
             flags,

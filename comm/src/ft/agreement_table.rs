@@ -16,15 +16,15 @@ use crate::net::{Net, ProcessId};
 const KEPT_MAX: usize = 1024;
 
 /// Names an agreement: the communicator, and the number of the agreement on it.
-pub(super) type AgreementName = (Key, u32);
+pub(super) type AgreementName = (Key, u64);
 
 /// This process's part of an agreement.
 #[derive(Clone, Copy)]
 pub(crate) struct Vote {
     /// The number of the agreement on its communicator.
-    pub(crate) number: u32,
+    pub(crate) number: u64,
     /// The number of the oldest agreement that has not ended here.
-    pub(crate) low: u32,
+    pub(crate) low: u64,
     pub(crate) flags: u64,
 }
 
@@ -162,7 +162,7 @@ impl Agreements {
     }
 
     /// Drops the agreements of a communicator below this number: all members have seen their end.
-    pub(super) fn drop_below(&mut self, key: Key, number: u32) {
+    pub(super) fn drop_below(&mut self, key: Key, number: u64) {
         let over = (key, 0)..(key, number);
         while let Some(name) = self.kept.range(over.clone()).next().map(|(name, _)| *name) {
             self.kept.remove(&name);

@@ -25,7 +25,7 @@ pub(crate) enum Control {
     /// A message of an agreement.
     Agree {
         key: Key,
-        number: u32,
+        number: u64,
         message: AgreeMessage,
     },
     Join(JoinMessage),

@@ -348,7 +348,7 @@ impl<N: Net> Service<N> {
             self.resting.revoke(&life);
         }
         for life in self.registry.lives().filter(|life| life.is_given_up()) {
-            self.agreements.drop_below(life.key, u32::MAX);
+            self.agreements.drop_below(life.key, u64::MAX);
         }
         self.revocations.add(&mut ServiceIo::new(net, &self.context, &self.registry), key, group);
     }
@@ -387,7 +387,7 @@ impl<N: Net> Service<N> {
     }
 
     /// The decision of an agreement. All members that have not contributed are known to be down.
-    pub(crate) fn decision(&mut self, key: Key, number: u32) -> Option<Value> {
+    pub(crate) fn decision(&mut self, key: Key, number: u64) -> Option<Value> {
         let value = self.agreements.decision((key, number))?;
         // All contributors have seen the end of the agreements below this number.
         let low = value.low.min(number);

@@ -93,7 +93,7 @@ impl Control {
             }
             Control::Agree { key, number, message } => {
                 put_head(&mut bytes, code_of(message.kind), *key);
-                put_words(&mut bytes, [*number]);
+                bytes.extend(number.to_le_bytes());
                 put_message(&mut bytes, message);
             }
             Control::Join(JoinMessage { key, invitation, message }) => {
@@ -201,7 +201,7 @@ impl Control {
         }
         let kind = |code| Some(AGREE.into_iter().find(|(of, _)| *of == code)?.1);
         let Some(of_join) = code.checked_sub(JOIN) else {
-            let number = take_u32(&mut rest)?;
+            let number = take_u64(&mut rest)?;
             let message = take_message(kind(code)?, rest)?;
             return Some(Control::Agree { key, number, message });
         };
@@ -288,8 +288,8 @@ fn code_of(kind: AgreeKind) -> u32 {
 }
 
 fn put_message(bytes: &mut Vec<u8>, AgreeMessage { ballot, dead, value, .. }: &AgreeMessage) {
-    put_words(bytes, [*ballot, value.low, dead.size()]);
-    bytes.extend(value.flags.to_le_bytes());
+    put_words(bytes, [*ballot, dead.size()]);
+    [value.low, value.flags].iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     for set in [dead, &value.contributors, &value.acknowledged, &value.dead] {
         set.words().iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
     }
@@ -298,8 +298,8 @@ fn put_message(bytes: &mut Vec<u8>, AgreeMessage { ballot, dead, value, .. }: &A
 /// Parses the rest of a message of an agreement.
 fn take_message(kind: AgreeKind, mut rest: &[u8]) -> Option<AgreeMessage> {
     let ballot = take_u32(&mut rest)?;
-    let low = take_u32(&mut rest)?;
     let size = take_u32(&mut rest)?;
+    let low = take_u64(&mut rest)?;
     let flags = take_u64(&mut rest)?;
     let words = size.div_ceil(u64::BITS) as usize;
     if rest.len() != words.checked_mul(4 * 8)? {

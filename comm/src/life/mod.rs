@@ -3,7 +3,7 @@
 mod key;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::alloc::IdUse;
@@ -37,7 +37,7 @@ pub(crate) struct Life {
     /// Whether the transport was asked to report the deaths of the members.
     is_watched: AtomicBool,
     /// Agreements below this number have ended at all members.
-    over: AtomicU32,
+    over: AtomicU64,
     lists: Mutex<Lists>,
 }
 
@@ -46,9 +46,9 @@ struct Lists {
     /// The ranks that have failed, in the order in which that became known.
     failed: Vec<u32>,
     /// The number of agreements that this process has begun.
-    agreements: u32,
+    agreements: u64,
     /// The agreements that this process has begun and not ended, the oldest first.
-    open: Vec<u32>,
+    open: Vec<u64>,
     /// How often a communicator was made of a group with a tag, by a hash of the group, and the
     /// tag.
     made: HashMap<(u64, u32), u64>,
@@ -68,7 +68,7 @@ impl Life {
             known: AtomicU32::new(0),
             acknowledged: AtomicU32::new(0),
             is_watched: AtomicBool::new(false),
-            over: AtomicU32::new(0),
+            over: AtomicU64::new(0),
             lists: Mutex::default(),
         }
     }
@@ -164,25 +164,25 @@ impl Life {
 
     /// Begins an agreement. Returns its number, and the number of the oldest agreement that has not
     /// ended.
-    pub(crate) fn begin(&self) -> (u32, u32) {
+    pub(crate) fn begin(&self) -> (u64, u64) {
         let mut lists = self.lists();
         let number = lists.agreements;
-        lists.agreements = number.wrapping_add(1);
+        lists.agreements = number + 1;
         lists.open.push(number);
         (number, lists.open.first().copied().unwrap_or(number))
     }
 
-    pub(crate) fn end(&self, number: u32) {
+    pub(crate) fn end(&self, number: u64) {
         self.lists().open.retain(|open| *open != number);
     }
 
     /// Notes that all members have seen the end of the agreements below this number.
-    pub(crate) fn pass(&self, number: u32) {
+    pub(crate) fn pass(&self, number: u64) {
         self.over.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Whether all members have seen the end of an agreement: a message of it is late.
-    pub(crate) fn is_over(&self, number: u32) -> bool {
+    pub(crate) fn is_over(&self, number: u64) -> bool {
         number < self.over.load(Ordering::Relaxed)
     }
 
