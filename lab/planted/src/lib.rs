@@ -10,6 +10,7 @@
 pub mod places;
 pub mod planting;
 pub mod slips;
+pub mod starts;
 pub mod tokens;
 pub mod tree;
 pub mod trial;

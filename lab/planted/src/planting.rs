@@ -1,10 +1,10 @@
-//! Slips are planted into the text of a file.
+//! Slips and starts are planted into the text of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::places::{Item, items};
-use crate::slips::{Edit, Slip, Spot};
+use crate::slips::{Edit, Spot};
 use crate::tokens::{Token, tokens};
 
 /// Some bytes of a file, and what replaces them.
@@ -15,23 +15,22 @@ struct Replacement {
     is_before: bool,
 }
 
-/// The files that slips change, by path, with all of these slips planted. `read` gives the text of
-/// a file. Fails with everything that can't be planted: each line names a slip.
-pub fn plant(
-    slips: &[Slip],
+/// The files that edits change, by path, with all of them made. Each edit stands behind the name of
+/// its slip or start. `read` gives the text of a file. Fails with everything that can't be planted:
+/// each line begins with a name.
+pub fn plant<'a>(
+    edits: impl IntoIterator<Item = (&'a str, &'a Edit)>,
     read: impl Fn(&str) -> Option<String>,
 ) -> Result<BTreeMap<String, String>, Vec<String>> {
     let mut by_file: BTreeMap<&str, Vec<(&str, &Edit)>> = BTreeMap::new();
-    for slip in slips {
-        for edit in &slip.edits {
-            by_file.entry(&edit.file).or_default().push((&slip.name, edit));
-        }
+    for (name, edit) in edits {
+        by_file.entry(&edit.file).or_default().push((name, edit));
     }
     let mut files = BTreeMap::new();
     let mut errors = Vec::new();
     for (path, edits) in by_file {
         let Some(text) = read(path) else {
-            errors.extend(edits.iter().map(|(slip, _)| format!("{slip}: there is no {path}")));
+            errors.extend(edits.iter().map(|(name, _)| format!("{name}: there is no {path}")));
             continue;
         };
         match plant_file(&text, &edits) {

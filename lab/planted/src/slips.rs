@@ -86,22 +86,32 @@ pub fn read(folder: &Path) -> Result<Vec<Slip>, Vec<String>> {
 fn parse(text: &str) -> Result<Vec<Slip>, Vec<String>> {
     let mut table: Table =
         text.parse().map_err(|error: toml::de::Error| vec![error.to_string()])?;
-    let listed = table.remove("slip");
+    let slips = entries(&mut table, "slip", slip)?;
     nothing_left(&table).map_err(|error| vec![error])?;
+    Ok(slips)
+}
+
+/// Takes the entries of one kind out of a file's table.
+pub(crate) fn entries<T>(
+    table: &mut Table,
+    kind: &str,
+    entry: impl Fn(Table) -> Result<T, String>,
+) -> Result<Vec<T>, Vec<String>> {
+    let listed = table.remove(kind);
     let Some(Value::Array(listed)) = listed else {
-        return Err(vec!["has no [[slip]]".into()]);
+        return Err(vec![format!("has no [[{kind}]]")]);
     };
-    let mut slips = Vec::new();
+    let mut entries = Vec::new();
     let mut errors = Vec::new();
     for (at, value) in listed.into_iter().enumerate() {
         let Value::Table(table) = value else { continue };
         let name = table.get("name").and_then(Value::as_str).unwrap_or("without a name").to_owned();
-        match slip(table) {
-            Ok(slip) => slips.push(slip),
-            Err(error) => errors.push(format!("slip {} ({name}): {error}", at + 1)),
+        match entry(table) {
+            Ok(entry) => entries.push(entry),
+            Err(error) => errors.push(format!("{kind} {} ({name}): {error}", at + 1)),
         }
     }
-    if errors.is_empty() { Ok(slips) } else { Err(errors) }
+    if errors.is_empty() { Ok(entries) } else { Err(errors) }
 }
 
 fn slip(mut table: Table) -> Result<Slip, String> {
@@ -117,27 +127,32 @@ fn slip(mut table: Table) -> Result<Slip, String> {
         None => false,
         Some(value) => value.as_bool().ok_or("`hangs` is not true or false")?,
     };
-    let edits = match table.remove("edit") {
-        None => vec![edit(&mut table)?],
-        Some(Value::Array(edits)) => {
-            // What the slip says once holds for all of its edits.
-            let shared = std::mem::take(&mut table);
-            let whole = |edit: Value| {
-                let mut whole = shared.clone();
-                whole.extend(edit.as_table().cloned().unwrap_or_default());
-                whole
-            };
-            let edits = edits.into_iter().map(whole).map(|mut table| edit(&mut table));
-            edits.collect::<Result<_, _>>()?
-        }
-        Some(_) => return Err("`edit` isn't a list of tables".into()),
-    };
+    let edits = edits(&mut table)?;
     nothing_left(&table)?;
     let call = format!("planted::is(\"{name}\")");
     if !edits.iter().any(|edit| edit.put.contains(&call)) {
         return Err(format!("no `put` asks {call}"));
     }
     Ok(Slip { name, tests, hangs, edits })
+}
+
+/// Takes the edits out of a table.
+pub(crate) fn edits(table: &mut Table) -> Result<Vec<Edit>, String> {
+    match table.remove("edit") {
+        None => Ok(vec![edit(table)?]),
+        Some(Value::Array(edits)) => {
+            // What the table says once holds for all of its edits.
+            let shared = std::mem::take(table);
+            let whole = |edit: Value| {
+                let mut whole = shared.clone();
+                whole.extend(edit.as_table().cloned().unwrap_or_default());
+                whole
+            };
+            let edits = edits.into_iter().map(whole).map(|mut table| edit(&mut table));
+            edits.collect()
+        }
+        Some(_) => Err("`edit` isn't a list of tables".into()),
+    }
 }
 
 /// Takes one edit out of a table.
@@ -191,7 +206,7 @@ fn test(value: &Value) -> Result<NamedTest, String> {
 }
 
 /// Takes a text that has to be there.
-fn text(table: &mut Table, key: &str) -> Result<String, String> {
+pub(crate) fn text(table: &mut Table, key: &str) -> Result<String, String> {
     match table.remove(key) {
         Some(Value::String(text)) if !text.trim().is_empty() => Ok(text),
         Some(_) => Err(format!("`{key}` is not a text, or is empty")),
@@ -199,7 +214,7 @@ fn text(table: &mut Table, key: &str) -> Result<String, String> {
     }
 }
 
-fn nothing_left(table: &Table) -> Result<(), String> {
+pub(crate) fn nothing_left(table: &Table) -> Result<(), String> {
     table.keys().next().map_or(Ok(()), |key| Err(format!("unknown key `{key}`")))
 }
 

@@ -1,4 +1,4 @@
-//! A copy of the tracked files into which all slips are planted.
+//! A copy of the tracked files into which all slips and all starts are planted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::planting::plant;
-use crate::slips::{self, Slip};
+use crate::slips::{self, Edit, Slip};
+use crate::starts::Starts;
 
 /// The folder of all that is made, in the folder of the source.
 pub const WORK: &str = "target/planted";
 /// The slips.
 const SLIPS: &str = "lab/planted/slips";
-/// The crate that says which slip is chosen.
+/// The crate that says which slip is chosen, and where counters start.
 const SWITCH: &str = "lab/planted/switch";
 
 /// The folder of the source. `ci/test --all` runs the tests of this crate in a copy, and names the
@@ -26,17 +27,29 @@ pub fn source() -> PathBuf {
     named.or_else(own).unwrap_or_default()
 }
 
-/// The slips, and the files that they change with all of them planted. Fails with everything that
-/// is wrong with slips. Changes nothing.
+/// The slips, and the files that they and the starts change, with all of them planted. Fails with
+/// everything that is wrong with them. Changes nothing.
 pub fn check(source: &Path) -> Result<(Vec<Slip>, BTreeMap<String, String>), String> {
     let read = |path: &str| fs::read_to_string(source.join(path)).ok();
-    let checked = slips::read(&source.join(SLIPS))
-        .and_then(|slips| plant(&slips, read).map(|files| (slips, files)));
-    checked.map_err(|errors| errors.join("\n"))
+    let checked = || {
+        let slips = slips::read(&source.join(SLIPS))?;
+        let starts = Starts::read(source)?.starts;
+        let of_slips = slips.iter().flat_map(|slip| named(&slip.name, &slip.edits));
+        let of_starts = starts.iter().flat_map(|start| named(&start.name, &start.edits));
+        let files = plant(of_slips.chain(of_starts), read)?;
+        Ok((slips, files))
+    };
+    checked().map_err(|errors: Vec<String>| errors.join("\n"))
+}
+
+/// Edits behind the name of their slip or start.
+fn named<'a>(name: &'a str, edits: &'a [Edit]) -> impl Iterator<Item = (&'a str, &'a Edit)> {
+    edits.iter().map(move |edit| (name, edit))
 }
 
 /// Makes the copy, or brings it up to date, and returns the slips and the copy's folder. No slip
-/// acts there unless `TAGMATCH_PLANTED` names it. Only files that differ are written, so that the
+/// acts there unless `TAGMATCH_PLANTED` names it, and counters start as usual unless
+/// `TAGMATCH_STARTS` is `late`. Only files that differ are written, so that the
 /// next build builds little.
 pub fn make(source: &Path) -> Result<(Vec<Slip>, PathBuf), String> {
     let (slips, mut planted) = check(source)?;
@@ -74,7 +87,7 @@ fn with_switch(manifest: &str, folder: &Path) -> String {
 }
 
 /// The paths of all files that are tracked, or may be.
-fn listed(source: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn listed(source: &Path) -> io::Result<Vec<String>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(source)
