@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tagmatch_device::Address;
 use tagmatch_fallback::{Completion, EndList, Fault, Posted, RequestId, WaitedEnd};
+use tagmatch_os::safety;
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use crate::awaited::{Awaited, Watched};
@@ -432,6 +433,7 @@ impl Access for Shared {
 
     #[inline(always)]
     fn lock(&self) -> MutexGuard<'_, State> {
+        safety::shake(256);
         self.lock_at_once().unwrap_or_else(|| self.lock_in_turn())
     }
 

@@ -66,6 +66,7 @@ mod error;
 mod inject;
 mod interrupt;
 mod leave;
+mod long_sleep;
 mod message;
 mod networks;
 pub mod observe;
@@ -110,6 +111,8 @@ pub use tagmatch_device::{
     ReadMode, Shortage, TagMatching, as_bytes, as_bytes_mut,
 };
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
+#[doc(hidden)]
+pub use tagmatch_os::safety;
 #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]
 pub use tagmatch_secret::{Secret, SecretError};
 pub use tagmatch_soft::{Tag, TagLayout, TagMask};

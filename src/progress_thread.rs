@@ -1,17 +1,18 @@
 //! The thread that makes progress for a shared worker.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use crate::access::sealed::Sealed;
-use crate::access::{Access, Shared};
+use tagmatch_os::safety::LongSleep;
+
+use crate::access::{Access, Shared, State};
+use crate::long_sleep::{describe, sleep_max, wait_for_events};
 use crate::sync::thread;
-use crate::sync::{AtomicBool, EventFd, sleep_until_readable};
-use crate::wait::{Asleep, SLEEP_MAX};
+use crate::sync::{AtomicBool, EventFd};
+use crate::wait::Asleep;
 
 /// A thread that makes progress until it is dropped.
 ///
@@ -68,9 +69,14 @@ fn turn(access: &Shared, eventfd: &EventFd) {
     // all the same.
     let _ = catch_unwind(AssertUnwindSafe(|| Shared::unlock(state)));
     if asleep.is_counted {
-        let descriptors = [access.fixed().events.as_fd(), eventfd.as_fd()];
+        let max = sleep_max();
+        let mut long_sleep = LongSleep::begin(max);
         // An error would repeat at once; progress goes on, only without the sleep.
-        let _ = sleep_until_readable(&descriptors, SLEEP_MAX);
+        let _ = wait_for_events(access, eventfd, max, &mut long_sleep);
+        if long_sleep.is_over() {
+            let has_found = access.with(State::progress) > 0;
+            long_sleep.looked(has_found, || describe(access, &"events, as a progress thread"));
+        }
     }
 }
 
@@ -98,6 +104,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::long_sleep::SleepBounds;
     use crate::wait::sleep;
     use crate::{Config, Match, SharedWorker, WaitPolicy};
 
@@ -184,7 +191,7 @@ mod tests {
         });
         let eventfd = EventFd::new().unwrap();
         let sleeps = AssertUnwindSafe(|| {
-            sleep(&worker.access, &eventfd, Duration::ZERO, &mut |state| {
+            sleep(&worker.access, &SleepBounds::of(&eventfd), &mut |state| {
                 while state.progress() > 0 {}
                 (0, None::<()>)
             })

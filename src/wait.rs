@@ -11,20 +11,15 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use tagmatch_os::safety::LongSleep;
+
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
 use crate::crowding::WaitPlan;
 use crate::interrupt::{Blocked, Interrupter};
+use crate::long_sleep::{SleepBounds, describe, sleep_max, wait_for_events};
 use crate::sync::thread::yield_now;
 use crate::sync::{EventFd, sleep_until_readable, thread_local};
-
-/// The longest sleep before the thread looks at the worker again. A safety net: nothing relies on
-/// it.
-#[cfg(not(test))]
-pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// Tests have no safety net, so that a lost wake-up is seen.
-#[cfg(test)]
-pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
 thread_local! {
     /// Wakes this thread when another thread's progress ends its request.
@@ -63,9 +58,9 @@ impl<'a> Limit<'a> {
 
     /// How long to sleep at most.
     fn sleep_max(&self) -> Duration {
-        let Some(deadline) = self.deadline else { return SLEEP_MAX };
+        let Some(deadline) = self.deadline else { return sleep_max() };
         let left = deadline.saturating_duration_since(Instant::now());
-        SLEEP_MAX.min(left)
+        sleep_max().min(left)
     }
 }
 
@@ -116,12 +111,11 @@ pub(crate) fn wait_within<A: Access, R>(
             found = access.with(&mut look).1;
             break;
         }
-        let slept = match &eventfd {
-            Some(eventfd) => {
-                sleep_and_watch(access, awaited, eventfd, limit.sleep_max(), &mut look).ok()
-            }
-            None => None,
-        };
+        let blocked = blocked.as_ref();
+        let slept = eventfd.as_ref().and_then(|eventfd| {
+            let bounds = SleepBounds { eventfd, max: limit.sleep_max(), awaited, blocked };
+            sleep_and_watch(access, eventfd, &bounds, &mut look).ok()
+        });
         if slept.is_none() {
             yield_now();
         }
@@ -136,9 +130,8 @@ pub(crate) fn wait_within<A: Access, R>(
 /// [`sleep`], with a waker for what is awaited if other threads may make progress meanwhile.
 fn sleep_and_watch<A: Access, R>(
     access: &A,
-    awaited: Awaited<'_>,
     eventfd: &Arc<EventFd>,
-    max: Duration,
+    bounds: &SleepBounds<'_>,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> io::Result<Option<R>> {
     let waker = A::SHARED.then(|| Waker::from(Arc::clone(eventfd)));
@@ -148,11 +141,11 @@ fn sleep_and_watch<A: Access, R>(
     let mut look_and_watch = |state: &mut State| {
         let progress = look(state);
         if let (Some(waker), None, true) = (&waker, &progress.1, watched.is_empty()) {
-            watched = state.watch_all(awaited, waker);
+            watched = state.watch_all(bounds.awaited, waker);
         }
         progress
     };
-    let found = sleep(access, eventfd, max, &mut look_and_watch);
+    let found = sleep(access, bounds, &mut look_and_watch);
     access.with(|state| state.unwatch_all(&watched));
     found
 }
@@ -176,7 +169,7 @@ pub(crate) fn wait_for_alarm<A: Access>(access: &A, eventfd: &EventFd, rung: imp
     while found.is_none() {
         eventfd.clear();
         found = if access.fixed().wait.sleep {
-            sleep(access, eventfd, SLEEP_MAX, &mut look).unwrap_or_else(|_| {
+            sleep(access, &SleepBounds::of(eventfd), &mut look).unwrap_or_else(|_| {
                 yield_now();
                 None
             })
@@ -218,12 +211,11 @@ fn poll_for_a_while<A: Access, R>(
     }
 }
 
-/// Sleeps until the device has an event, or another thread signals `eventfd`. Looks before the
+/// Sleeps until the device has an event, or another thread signals the eventfd. Looks before the
 /// sleep and after it.
 pub(crate) fn sleep<A: Access, R>(
     access: &A,
-    eventfd: &EventFd,
-    max: Duration,
+    bounds: &SleepBounds<'_>,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> io::Result<Option<R>> {
     let mut asleep = Asleep::new(access);
@@ -240,10 +232,18 @@ pub(crate) fn sleep<A: Access, R>(
         }
         return Ok(found);
     }
-    let woken = sleep_until_readable(&[access.fixed().events.as_fd(), eventfd.as_fd()], max);
+    let SleepBounds { eventfd, max, awaited, blocked } = bounds;
+    let mut long_sleep = LongSleep::begin(*max);
+    let woken = wait_for_events(access, eventfd, *max, &mut long_sleep);
     drop(asleep);
-    let found = access.with(|state| look(state).1);
-    woken.map(|_| found)
+    let mut has_found = blocked.is_some_and(Blocked::is_interrupted);
+    let found = access.with(|state| {
+        let (events, found) = look(state);
+        has_found |= events > 0 || found.is_some();
+        found
+    });
+    long_sleep.looked(has_found, || describe(access, &format_args!("{awaited:?}")));
+    woken.map(|()| found)
 }
 
 /// Marks a thread that is about to sleep on the device's descriptor, sleeps, or has just woken.
@@ -438,13 +438,13 @@ mod tests {
                 let mut receive = worker.recv(Match::tag(round), vec![0; 8]);
                 while receive.test().is_none() {
                     if worker.arm() {
-                        asleep.sleep(SLEEP_MAX).unwrap();
+                        asleep.sleep(Duration::from_secs(3600)).unwrap();
                     }
                     worker.disarm();
                 }
                 tell.send(round).unwrap();
             }
-            asleep.sleep(SLEEP_MAX).unwrap();
+            asleep.sleep(Duration::from_secs(3600)).unwrap();
             tell.send(20).unwrap();
         });
         for round in 0..20u64 {

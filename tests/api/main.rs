@@ -17,5 +17,6 @@ mod queue;
 mod random;
 mod raw_memory;
 mod requests;
+mod sleepers;
 mod slices;
 mod threads;

@@ -13,6 +13,7 @@ mod pages;
 mod prose;
 mod settings;
 mod shapes;
+mod timers;
 mod tokens;
 mod type_names;
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use tagmatch::safety::LongSleep;
 use tagmatch::{ProgressThread, WaitPlan};
 
 use super::machine::{Machine, step};
@@ -39,18 +40,30 @@ pub(crate) struct Waiting<'a, N: Net> {
     nap: Option<Nap<'a, N>>,
     /// The longest next sleep while a machine waits for something that wakes no thread.
     polled_sleep: Duration,
+    /// The last sleep, if nothing ended it but its time.
+    long_sleep: Option<LongSleep>,
 }
 
 impl<'a, N: Net> Waiting<'a, N> {
     pub(crate) fn new(driver: &'a Driver<N>) -> Self {
         let plan = WaitPlan::new(&driver.wait_policy, &driver.crowding);
         let polled_sleep = POLLED_SLEEP[0];
-        Waiting { driver, plan, polls: 0, yields: 0, nap: None, polled_sleep }
+        let nap = None;
+        let long_sleep = None;
+        Waiting { driver, plan, polls: 0, yields: 0, nap, polled_sleep, long_sleep }
     }
 
     /// How often to poll in this turn.
     pub(crate) fn looks(&self) -> u32 {
         self.plan.spin.saturating_sub(self.polls).clamp(1, LOOKS)
+    }
+
+    /// Whether the turn after a sleep has found something. If only the end of its time had ended
+    /// the sleep, a wake-up was lost.
+    fn has_found(&mut self, has_found: bool) {
+        if let Some(long_sleep) = self.long_sleep.take() {
+            long_sleep.looked(has_found, || "a blocking call of a communicator".to_owned());
+        }
     }
 
     /// Spins, yields or sleeps. To be called after each turn that has made progress and found no
@@ -72,7 +85,7 @@ impl<'a, N: Net> Waiting<'a, N> {
             // to sleep.
             None => Some(Nap::begin(self.driver)),
             Some(nap) => {
-                nap.sleep(self.polled_sleep);
+                self.long_sleep = nap.sleep(self.polled_sleep);
                 self.polled_sleep = (2 * self.polled_sleep).min(POLLED_SLEEP[1]);
                 None
             }
@@ -84,10 +97,12 @@ impl<'a, N: Net> Waiting<'a, N> {
 pub(super) fn wait<N: Net, R>(driver: &Driver<N>, mut look: impl FnMut(u32) -> Option<R>) -> R {
     let mut waiting = Waiting::new(driver);
     loop {
-        if let Some(found) = look(waiting.looks()) {
+        let found = look(waiting.looks());
+        let has_found = found.is_some() || driver.progress();
+        waiting.has_found(has_found);
+        if let Some(found) = found {
             return found;
         }
-        driver.progress();
         waiting.rest();
     }
 }
@@ -110,29 +125,35 @@ impl<'a, N: Net> Nap<'a, N> {
 
     /// Blocks until there may be an event for this thread, or for `polled_sleep` if a machine waits
     /// for something that wakes no thread.
-    fn sleep(&self, polled_sleep: Duration) {
-        let Some(sleeper) = self.driver.sleeper.as_ref().filter(|_| self.may_sleep) else { return };
+    /// Returns the sleep if it was a long one, and nothing but its time has ended it.
+    fn sleep(&self, polled_sleep: Duration) -> Option<LongSleep> {
+        let sleeper = self.driver.sleeper.as_ref().filter(|_| self.may_sleep)?;
         let is_early = |state: &mut DriverState<N>| state.sleepers.wakes == self.wakes;
         let mut state = self.driver.lock();
         if !is_early(&mut state) {
             // A watcher has woken since this nap began. The event may be for this thread.
-            return;
+            return None;
         }
         let sleep_max = state.net.sleep_max();
         let sleep_max =
             if state.ft.take_polled() { polled_sleep.min(sleep_max) } else { sleep_max };
+        let mut long_sleep = LongSleep::begin(sleep_max);
         if state.sleepers.has_watcher {
             let woken = self.driver.woken.wait_timeout_while(state, sleep_max, is_early);
-            drop(woken.unwrap_or_else(PoisonError::into_inner));
-            return;
+            let (state, result) = woken.unwrap_or_else(PoisonError::into_inner);
+            drop(state);
+            long_sleep.woken(!result.timed_out());
+            return long_sleep.is_over().then_some(long_sleep);
         }
         state.sleepers.has_watcher = true;
         drop(state);
         sleeper.sleep(sleep_max);
+        long_sleep.woken(false);
         let sleepers = &mut self.driver.lock().sleepers;
         sleepers.has_watcher = false;
         sleepers.wakes += 1;
         self.driver.woken.notify_all();
+        long_sleep.is_over().then_some(long_sleep)
     }
 }
 
@@ -184,12 +205,15 @@ impl<N: Net> Driver<N> {
         let mut waiting = Waiting::new(self);
         loop {
             if alarm.rung.swap(false, Ordering::Acquire) {
+                waiting.has_found(true);
                 if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                     return output;
                 }
                 waiting = Waiting::new(self);
             }
-            if !self.progress() && !alarm.rung.load(Ordering::Acquire) {
+            let has_found = self.progress() || alarm.rung.load(Ordering::Acquire);
+            waiting.has_found(has_found);
+            if !has_found {
                 waiting.rest();
             }
         }
@@ -205,7 +229,10 @@ impl<N: Net> Driver<N> {
             let mut waiting = Waiting::new(&driver);
             while !is_stopped() {
                 // Wakers run here. If one panics, the panic hook has reported it.
-                if catch_unwind(AssertUnwindSafe(|| driver.progress())).unwrap_or(true) {
+                let has_found =
+                    catch_unwind(AssertUnwindSafe(|| driver.progress())).unwrap_or(true);
+                waiting.has_found(has_found);
+                if has_found {
                     waiting = Waiting::new(&driver);
                 } else {
                     waiting.rest();

@@ -5,10 +5,13 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use tagmatch::{Buffer, Tag, TagMask, WaitPolicy};
+use tagmatch::{Buffer, Tag, TagMask, WaitPolicy, safety};
 
 use crate::net_values::{Arrived, Envelope, Mode, NetError, NetFailed, Pattern};
 use crate::net_values::{ProcessId, ProcessName};
+
+/// See [`Net::watch_after`].
+const WATCH_AFTER: Duration = Duration::from_millis(100);
 
 /// Where a thread sleeps. It doesn't borrow the transport, so that other threads can use the
 /// transport meanwhile.
@@ -114,7 +117,7 @@ pub trait Net: Directory + 'static {
     /// [watches](Self::watch) that process, which may cost a connection. Most waits are shorter, so
     /// few of the processes of a machine need be connected. Default: 100 ms.
     fn watch_after(&self) -> Duration {
-        Duration::from_millis(100)
+        WATCH_AFTER
     }
 
     /// Whether a process that is down has left in order: it has closed its transport, and was
@@ -168,9 +171,10 @@ pub trait Net: Directory + 'static {
         None
     }
 
-    /// The longest time that a blocking call sleeps before it makes progress again.
+    /// The longest time that a blocking call sleeps before it makes progress again. Default:
+    /// 100 ms, as a precaution: [`arm`](Self::arm) promises that all events ring the sleeper.
     fn sleep_max(&self) -> Duration {
-        Duration::from_millis(100)
+        safety::sleep_max(Duration::from_millis(100))
     }
 
     /// Makes the next event ring the sleeper, and the end of each operation that is tested from now

@@ -57,7 +57,7 @@ pub(crate) struct Changes {
     pub(crate) late_from: u64,
     pub(crate) moves: Moves,
     /// The longest sleep of a thread without a ring.
-    pub(crate) sleep_max: Duration,
+    pub(crate) sleep_max: Option<Duration>,
     /// Collective operations never go through shared memory.
     pub(crate) shares_nothing: bool,
     /// Which messages are refused, after so many others of this kind.
@@ -71,7 +71,7 @@ impl Changes {
         hides_ends: false,
         late_from: u64::MAX,
         moves: Moves::Always,
-        sleep_max: Duration::from_millis(100),
+        sleep_max: None,
         shares_nothing: false,
         refuses: None,
         lie: None,
@@ -300,7 +300,7 @@ impl<N: Net> Net for Altered<N> {
     }
 
     fn sleep_max(&self) -> Duration {
-        self.changes.sleep_max
+        self.changes.sleep_max.unwrap_or_else(|| self.net.sleep_max())
     }
 
     fn arm(&mut self) -> bool {

@@ -33,7 +33,7 @@ fn run_asleep(
     moves: Moves,
     program: impl Fn(Runtime<Altered<WorkerNet<Shared>>>) + Send + Sync + 'static,
 ) {
-    let sleep_max = Duration::from_secs(3600);
+    let sleep_max = Some(Duration::from_secs(3600));
     let slow = Changes { moves, sleep_max, shares_nothing: true, ..Changes::NONE };
     ends(move || run_on(ranks, |net: WorkerNet<Shared>| Altered::new(net, slow), program));
 }

@@ -18,6 +18,7 @@
 //! | [`peer_socket`] | sockets that end for all processes when they are dropped |
 //! | [`process`] | other processes: their end, their memory, memory barriers on them |
 //! | [`routes`] | how far a network interface leads: its routes, and its VLAN |
+//! | [`safety`] | timers that end a sleep which nothing has ended, and tests without them |
 //! | [`sleep`] | sleeping until a descriptor is readable, and waking a sleeping thread |
 //! | [`socket`] | unix sockets that carry packets with descriptors |
 //! | [`stream`] | TCP and unix sockets that carry bytes |
@@ -34,6 +35,7 @@ pub mod own_table;
 pub mod peer_socket;
 pub mod process;
 pub mod routes;
+pub mod safety;
 pub mod sleep;
 pub mod socket;
 mod socket_calls;

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::task::Wake;
 use std::time::Duration;
 
-use super::{check, descriptor};
+use super::{check, descriptor, safety};
+
+/// Of so many calls here, one pauses in tests.
+const SHAKES: u32 = 8;
 
 /// Blocks until one of the descriptors is readable or the time is over. Returns `true` if one is
 /// readable, `false` at the end of the time and when a signal interrupts the call.
 pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], time: Duration) -> io::Result<bool> {
+    safety::shake(SHAKES);
     let watch =
         |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let mut watched: Vec<libc::pollfd> = descriptors.iter().map(watch).collect();
@@ -44,6 +48,7 @@ impl EventFd {
 
     /// Makes the descriptor readable.
     pub fn signal(&self) {
+        safety::shake(SHAKES);
         let one = 1u64.to_ne_bytes();
         // SAFETY: eight readable bytes. The call fails only if the counter is full, and then the
         // descriptor is readable already.
@@ -52,6 +57,7 @@ impl EventFd {
 
     /// Makes the descriptor unreadable until the next signal.
     pub fn clear(&self) {
+        safety::shake(SHAKES);
         let mut count = [0u8; 8];
         // SAFETY: eight writable bytes. The call fails only if the counter is zero, and then the
         // descriptor is unreadable already.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tagmatch_device::DeviceError;
+use tagmatch_os::safety;
 
 use super::arena::Arena;
 use super::doorbell;
@@ -121,7 +122,7 @@ tagmatch_device::settings! {
         /// looked at without their bits after this time at the latest, whether the worker polls or
         /// sleeps: no message waits longer. A sleeping worker wakes for each such look. Above zero,
         /// up to one hour. Default: 1 s.
-        pub sweep_interval: Duration = Duration::from_secs(1),
+        pub sweep_interval: Duration = safety::period(Duration::from_secs(1)),
         /// Whether to use membarrier(2), which spares each send a fence. For measuring without it.
         /// Default: `true`.
         pub membarrier: bool = true,

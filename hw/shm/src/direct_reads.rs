@@ -12,6 +12,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 use tagmatch_device::{Buffer, PeerId, ReadError, ReadMessage, ReadMode, RemoteSpan};
 use tagmatch_os::process::ReadPart;
@@ -22,6 +23,9 @@ use super::connection::Connection;
 use super::cooperative::{MessagePieces, OFFERED_MIN, ReceiverSide, SenderPieces};
 use super::peer_memory::PeerMemory;
 use super::ring::PushError;
+
+/// Time between two looks whether a sender has stopped writing into memory of the caller.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A read under way.
 pub(crate) struct DirectRead {
@@ -298,7 +302,7 @@ impl DirectRead {
         if !self.is_owned() {
             // The caller may use its memory for something else afterwards.
             while self.take_back(connection) {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(PAUSE);
             }
         } else if self.take_back(connection) {
             std::mem::forget(self.into);

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tagmatch_device::{DeviceError, InCall, Outgoing};
+use tagmatch_os::safety;
 use tagmatch_secret::Secret;
 
 use super::frame;
@@ -68,7 +69,7 @@ tagmatch_device::settings! {
         /// How long a machine may take to acknowledge data before the connection fails: 1 s to one
         /// hour. A peer that doesn't receive for longer is no fault, as its machine goes on
         /// acknowledging. Default: 8 s.
-        pub acknowledge_timeout: Duration = Duration::from_secs(8),
+        pub acknowledge_timeout: Duration = safety::period(Duration::from_secs(8)),
         /// How long dropping the device, or the end of a connection that was disconnected, may take
         /// until what was sent is acknowledged. Up to one hour; zero: not waited for. Default: 5 s.
         pub leave_timeout: Duration = Duration::from_secs(5),

@@ -186,6 +186,8 @@ impl TestRuns {
             command.arg("--list");
         }
         command.env(CHOICE, slip).env("RUST_TEST_THREADS", "1");
+        // As cargo runs the tests: no safety timer rescues a wake-up that the slip has lost.
+        command.env("TAGMATCH_TEST_SAFETY_TIMERS", "off");
         command.envs(settings.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(out).stderr(error);
         let status = command.status().map_err(|error| format!("timeout: {error}"))?;

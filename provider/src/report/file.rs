@@ -14,6 +14,8 @@ const WAIT: Duration = Duration::from_secs(5);
 /// A process of the job writes at once what it has locked the file for. If nothing changes for this
 /// time, another program has the lock, and no exit waits for that.
 const PATIENCE: Duration = Duration::from_millis(300);
+/// Time between two looks at the file.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Longest report that is read back, in bytes.
 pub(super) const LENGTH_MAX: u64 = 64 << 20;
@@ -72,7 +74,7 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
         if changed_at.elapsed() > PATIENCE || began.elapsed() > WAIT {
             return Err(io::Error::other("another program has locked it"));
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(PAUSE);
     }
 }
 
