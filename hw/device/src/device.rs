@@ -16,8 +16,8 @@
 use std::os::fd::BorrowedFd;
 
 use crate::{
-    Address, Buffer, Bytes, DeviceError, DownReason, Flush, PeerId, RawMemory, Registered,
-    TagEvent, TagList,
+    Address, Buffer, Bytes, DeviceError, DownReason, Flush, LearnedChoice, PeerId, RawMemory,
+    Registered, TagEvent, TagList,
 };
 
 /// The limits of a device.
@@ -261,6 +261,12 @@ pub trait Device {
     /// fragments, or as a request to read it.
     fn note_sent(&mut self, _: PeerId, _length: usize) {}
 
+    /// What this device has learned about the messages to and from a peer. Empty if it learns
+    /// nothing, or if the peer isn't connected.
+    fn learned(&self, _: PeerId) -> Vec<LearnedChoice> {
+        Vec::new()
+    }
+
     /// Sends one message or refuses it. On return, the bytes have been copied.
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused>;
 
@@ -441,5 +447,6 @@ mod tests {
         assert!(device.allocate(usize::MAX).is_none());
         assert!(device.tags().is_none() && !device.has_work() && !device.forget(PeerId(1)));
         assert_eq!((device.sent_beyond(), device.unregistered()), (0, 0));
+        assert!(device.learned(PeerId(1)).is_empty());
     }
 }

@@ -16,6 +16,7 @@
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
 //! | [`contents`] | what these bytes say, and over which network two workers reach each other |
+//! | [`LearnedChoice`] | which of two ways a device has found faster, and what each of them took |
 //! | [`verbs_port`] | what these bytes say of a port on InfiniBand or RoCE, and which ports reach each other |
 //! | [`PeerId`] | the number by which a device calls a peer |
 //! | [`matching`] | the trait of devices that match tags themselves |
@@ -40,6 +41,7 @@ mod finding;
 mod flush;
 mod integer_map;
 mod join;
+mod learned;
 pub mod matching;
 mod network;
 mod numbers;
@@ -78,6 +80,7 @@ pub use finding::Finding;
 pub use flush::Flush;
 pub use integer_map::{IntegerHasher, IntegerMap};
 pub use join::{Join, JoinAndSleep};
+pub use learned::{LearnedChoice, LearnedDirection, LearnedWay};
 pub use network::{Network, Networks};
 pub use numbers::PeerNumbers;
 pub use peer::PeerId;

@@ -8,7 +8,9 @@
 
 use std::time::Instant;
 
-use super::class_choices::ClassChoices;
+use tagmatch_device::{LearnedChoice, LearnedDirection};
+
+use super::class_choices::{ChoiceNames, ClassChoices, ClassStart};
 use super::cooperative::OFFERED_MIN;
 use super::learned::Alternative;
 
@@ -16,10 +18,9 @@ use super::learned::Alternative;
 const LENGTH_MIN: usize = 8 << 10;
 /// Longer ones are not: of those a sender copies a part.
 const LENGTH_MAX: usize = OFFERED_MIN - 1;
-/// Classes: up to 16 KiB, 32 KiB, and 64 KiB.
-const CLASSES: u32 = 3;
-/// Messages of a sample, so that it has several windows of messages in it, and the time between.
-const MESSAGES_TIMED: u32 = 256;
+/// Messages of a sample of each class: up to 16 KiB, 32 KiB, and 64 KiB. So many that a sample has
+/// several windows of messages in it, and the time between.
+const MESSAGES_TIMED: [u32; 3] = [256, 128, 64];
 
 /// The ways that are learned for the messages to a peer.
 #[derive(Debug)]
@@ -32,15 +33,34 @@ pub(crate) struct Carrying {
 
 impl Carrying {
     /// Begins with fragments for messages of up to `fragmented_max` bytes; that stays so without
-    /// `learns`, and where that is all messages, or none.
-    pub(crate) fn new(learns: bool, fragmented_max: usize) -> Self {
-        let learns = learns && (1..=1 << 30).contains(&fragmented_max);
-        let starts = (0..if learns { CLASSES } else { 0 }).map(|class| {
+    /// `learns`, and where that is all messages, or none. With `pinned`, all messages that could
+    /// learn go out in fragments, or none.
+    pub(crate) fn new(learns: bool, pinned: Option<bool>, fragmented_max: usize) -> Self {
+        let has_choice = (1..=1 << 30).contains(&fragmented_max);
+        let fragmented_max = match pinned.filter(|_| has_choice) {
+            Some(true) => LENGTH_MAX,
+            Some(false) => 0,
+            None => fragmented_max,
+        };
+        let learns = learns && pinned.is_none() && has_choice;
+        let timed = if learns { &MESSAGES_TIMED[..] } else { &[] };
+        let starts = timed.iter().enumerate().map(|(class, messages_timed)| {
             let is_fragmented = LENGTH_MIN << class <= fragmented_max;
-            if is_fragmented { Alternative::First } else { Alternative::Second }
+            let way = if is_fragmented { Alternative::First } else { Alternative::Second };
+            ClassStart { way, messages_timed: *messages_timed }
         });
-        let choices = ClassChoices::new(LENGTH_MIN, MESSAGES_TIMED, starts);
-        Carrying { choices, fragmented_max }
+        Carrying { choices: ClassChoices::new(LENGTH_MIN, starts), fragmented_max }
+    }
+
+    /// What was learned.
+    pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
+        let direction = LearnedDirection::Sent;
+        let ways = ["in fragments", "read by the peer"];
+        let mut choices = self.choices.learned(&ChoiceNames { direction, ways });
+        if let Some(last) = choices.last_mut() {
+            last.lengths = *last.lengths.start()..=LENGTH_MAX;
+        }
+        choices
     }
 
     /// The longest message that ever goes out in fragments.
@@ -74,8 +94,8 @@ mod tests {
     /// Sends messages of this length, which take so long each, in fragments and read.
     fn send(carrying: &mut Carrying, length: usize, us: [u64; 2]) {
         let mut now = Instant::now();
-        // Three epochs of 18 samples.
-        for _ in 0..=3 * 18 * MESSAGES_TIMED {
+        // Four epochs of 18 samples.
+        for _ in 0..=4 * 18 * MESSAGES_TIMED[0] {
             now += Duration::from_micros(us[usize::from(!carrying.is_fragmented(length))]);
             carrying.sent(length, || now);
         }
@@ -84,7 +104,7 @@ mod tests {
     #[test]
     fn messages_begin_with_what_the_handshake_has_found_and_learn_the_other_way() {
         for fragmented_max in [6_000, 20_000] {
-            let mut carrying = Carrying::new(true, fragmented_max);
+            let mut carrying = Carrying::new(true, None, fragmented_max);
             assert_eq!(carrying.fragmented_max(), LENGTH_MAX);
             assert_eq!(carrying.is_fragmented(16 << 10), fragmented_max == 20_000);
             assert!(!carrying.is_fragmented(32 << 10));
@@ -98,7 +118,7 @@ mod tests {
     #[test]
     fn nothing_is_learned_where_all_or_no_messages_are_fragmented_or_a_setting_forbids_it() {
         for (learns, fragmented_max) in [(true, usize::MAX), (true, 0), (false, 20_000)] {
-            let mut carrying = Carrying::new(learns, fragmented_max);
+            let mut carrying = Carrying::new(learns, None, fragmented_max);
             send(&mut carrying, 16 << 10, [2, 1]);
             send(&mut carrying, 32 << 10, [2, 1]);
             assert_eq!(carrying.fragmented_max(), fragmented_max);
@@ -110,7 +130,7 @@ mod tests {
 
     #[test]
     fn longer_messages_have_no_choice() {
-        let mut carrying = Carrying::new(true, 100_000);
+        let mut carrying = Carrying::new(true, None, 100_000);
         send(&mut carrying, OFFERED_MIN, [2, 1]);
         assert!(carrying.is_fragmented(OFFERED_MIN) && !carrying.is_fragmented(100_001));
     }

@@ -5,11 +5,32 @@
 
 use std::time::Instant;
 
+use tagmatch_device::{LearnedChoice, LearnedDirection};
+
 use super::learned::{Alternative, Learned};
 
 /// Messages that were begun before a change of the way may end after it: those of so many samples
 /// are left out.
 const LEFT_OUT: usize = 2;
+
+/// Costs are in this fraction of a nanosecond a byte.
+const COSTS_PER_NS: u32 = 1 << 16;
+
+/// What is said of the choices of all classes.
+#[derive(Debug)]
+pub(crate) struct ChoiceNames {
+    pub(crate) direction: LearnedDirection,
+    pub(crate) ways: [&'static str; 2],
+}
+
+/// A class of lengths before anything was learned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassStart {
+    /// The way that it begins with.
+    pub(crate) way: Alternative,
+    /// Messages of a sample.
+    pub(crate) messages_timed: u32,
+}
 
 /// The choices of all classes.
 #[derive(Debug)]
@@ -17,12 +38,16 @@ pub(crate) struct ClassChoices {
     /// The first class has lengths from this to twice as much, the second one up to four times as
     /// much, .., and the last one all longer ones.
     length_min: usize,
-    /// Messages of a sample.
-    messages_timed: u32,
     /// Empty: nothing is learned.
-    classes: Vec<Learned>,
+    classes: Vec<Class>,
     /// The sample that is being taken.
     sample: Option<Sample>,
+}
+
+#[derive(Debug)]
+struct Class {
+    messages_timed: u32,
+    learned: Learned,
 }
 
 /// Messages of one class in a row.
@@ -32,17 +57,30 @@ struct Sample {
     /// When the message before the first one ended.
     began: Instant,
     ended: u32,
+    bytes: u64,
+}
+
+impl Sample {
+    fn begin(class: usize, began: Instant) -> Self {
+        Sample { class, began, ended: 0, bytes: 0 }
+    }
+
+    /// What the messages that have ended by `now` have cost.
+    fn cost(&self, now: Instant) -> u32 {
+        let ns = now.duration_since(self.began).as_nanos();
+        let cost = ns * u128::from(COSTS_PER_NS) / u128::from(self.bytes.max(1));
+        u32::try_from(cost).unwrap_or(u32::MAX)
+    }
 }
 
 impl ClassChoices {
-    /// Nothing was learned yet: each class begins with the way that is given for it.
-    pub(crate) fn new(
-        length_min: usize,
-        messages_timed: u32,
-        starts: impl IntoIterator<Item = Alternative>,
-    ) -> Self {
-        let classes = starts.into_iter().map(|start| Learned::new(start, LEFT_OUT)).collect();
-        ClassChoices { length_min, messages_timed, classes, sample: None }
+    /// Nothing was learned yet.
+    pub(crate) fn new(length_min: usize, starts: impl IntoIterator<Item = ClassStart>) -> Self {
+        let class = |ClassStart { way, messages_timed }| Class {
+            messages_timed,
+            learned: Learned::new(way, LEFT_OUT),
+        };
+        ClassChoices { length_min, classes: starts.into_iter().map(class).collect(), sample: None }
     }
 
     fn class(&self, length: usize) -> Option<usize> {
@@ -52,7 +90,7 @@ impl ClassChoices {
 
     /// The way to take for a message of this length. `None`: there is no choice.
     pub(crate) fn way(&self, length: usize) -> Option<Alternative> {
-        Some(self.classes.get(self.class(length)?)?.way())
+        Some(self.classes.get(self.class(length)?)?.learned.way())
     }
 
     /// A message of this length has ended. Gives the other way if it is to be taken from now on.
@@ -61,24 +99,36 @@ impl ClassChoices {
         length: usize,
         clock: impl FnOnce() -> Instant,
     ) -> Option<Alternative> {
-        let Some(class) = self.class(length) else {
+        let Some(index) = self.class(length) else {
             self.sample = None;
             return None;
         };
-        let Some(sample) = self.sample.as_mut().filter(|sample| sample.class == class) else {
-            self.sample = Some(Sample { class, began: clock(), ended: 0 });
+        let class = self.classes.get_mut(index)?;
+        let Some(sample) = self.sample.as_mut().filter(|sample| sample.class == index) else {
+            self.sample = Some(Sample::begin(index, clock()));
             return None;
         };
         sample.ended += 1;
-        if sample.ended < self.messages_timed {
+        sample.bytes += length as u64;
+        if sample.ended < class.messages_timed {
             return None;
         }
         let now = clock();
-        let ns = now.duration_since(sample.began).as_nanos();
-        self.sample = Some(Sample { class, began: now, ended: 0 });
-        let learned = self.classes.get_mut(class)?;
-        let has_changed = learned.sample(u32::try_from(ns).unwrap_or(u32::MAX));
-        has_changed.then(|| learned.way())
+        let cost = sample.cost(now);
+        *sample = Sample::begin(index, now);
+        class.learned.sample(cost).then(|| class.learned.way())
+    }
+
+    /// What was learned, shortest lengths first.
+    pub(crate) fn learned(&self, names: &ChoiceNames) -> Vec<LearnedChoice> {
+        let last = self.classes.len().saturating_sub(1);
+        let row = |(index, class): (usize, &Class)| {
+            let first = self.length_min << index;
+            let end = if index == last { usize::MAX } else { 2 * first - 1 };
+            let state = class.learned.state(f64::from(COSTS_PER_NS));
+            state.describe(LearnedChoice::new(names.direction, first..=end, names.ways))
+        };
+        self.classes.iter().enumerate().map(row).collect()
     }
 }
 
@@ -91,7 +141,8 @@ mod tests {
     const MIN: usize = 1000;
 
     fn choices() -> ClassChoices {
-        ClassChoices::new(MIN, 8, [Alternative::First; 3])
+        let start = ClassStart { way: Alternative::First, messages_timed: 8 };
+        ClassChoices::new(MIN, [start; 3])
     }
 
     #[test]
@@ -99,7 +150,7 @@ mod tests {
         let choices = choices();
         let classes = [999, 1000, 1999, 2000, 3999, 4000, 100_000].map(|at| choices.class(at));
         assert_eq!(classes, [None, Some(0), Some(0), Some(1), Some(1), Some(2), Some(2)]);
-        assert_eq!(ClassChoices::new(MIN, 8, []).way(MIN), None);
+        assert_eq!(ClassChoices::new(MIN, []).way(MIN), None);
     }
 
     /// Messages of this length, which take so long each on the first and on the second way.

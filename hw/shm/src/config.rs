@@ -89,8 +89,22 @@ tagmatch_device::settings! {
         /// 64 KiB go out in fragments, and whether a sender copies a part of the messages that this
         /// worker reads. Both ways are measured on messages that pass, and the slower one is tried
         /// ever more rarely. `false`: laps are short, the handshake decides about fragments, and
-        /// senders copy wherever they may. Default: `true`.
+        /// senders copy wherever they may. The next three settings pin one choice each.
+        /// `Worker::learned` and `tagperf info --learned` show what was learned. Default: `true`.
         pub learns: bool = true,
+        /// Whether laps of the ring that this worker writes are short, so that few lines are used
+        /// again and again, or as long as the ring. Default: `None`, learned.
+        pub short_laps: Option<bool> = None,
+        /// Whether messages of 8 to 64 KiB that this worker sends go out in fragments where the
+        /// peer takes them, or are read by the peer where it can. Default: `None`, learned.
+        pub sends_fragments: Option<bool> = None,
+        /// Whether senders are asked to copy a part of each long message that this worker reads,
+        /// where they may, or never. Default: `None`, learned.
+        pub shares_copies: Option<bool> = None,
+        /// Whether runs of 1 KiB and more are written to the ring past the cache, or never.
+        /// Default: `None`: never on processors of Intel, where it gains nothing; on those of AMD
+        /// for all longer than 4 KiB, and for others while an ordinary write takes long.
+        pub streams: Option<bool> = None,
         /// Whether processes of the same user may be allowed to read our memory, where Yama would
         /// allow it to our ancestors only (`PR_SET_PTRACER_ANY`, for the whole process). Without it
         /// and under Yama's scope 1, reads are done by copying. Default: `true`.
@@ -130,6 +144,16 @@ tagmatch_device::settings! {
 }
 
 impl ShmConfig {
+    /// How laps are pinned, if they are.
+    pub(crate) fn pinned_laps(&self) -> Option<bool> {
+        self.short_laps.or((!self.learns).then_some(true))
+    }
+
+    /// Whether senders are pinned to copy a part, or never to do so, if they are.
+    pub(crate) fn pinned_sharing(&self) -> Option<bool> {
+        self.shares_copies.or((!self.learns).then_some(true))
+    }
+
     /// Checks all ranges, and returns the size of this worker's rings.
     pub(crate) fn check(&self) -> Result<Geometry, DeviceError> {
         let bad = |setting, value, range| DeviceError::BadSetting { setting, value, range };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tagmatch_device::{CopiedReads, ReadMode};
+use tagmatch_device::{CopiedReads, LearnedChoice, LearnedDirection, ReadMode};
 use tagmatch_os::sleep::EventFd;
 use tagmatch_os::wake_socket::{WakeKey, WakeSocket};
 
@@ -82,6 +82,17 @@ impl Connection {
     /// The words by which pieces of messages from the peer are claimed.
     pub(crate) fn claims(&self) -> &Claims {
         &self.inbound.header().claims.0
+    }
+
+    /// What was learned about the messages to and from the peer.
+    pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
+        let laps = self.producer.learned_laps().map(|state| {
+            let lengths = 0..=self.message_max as usize;
+            let ways = ["short laps of the ring", "whole laps"];
+            state.describe(LearnedChoice::new(LearnedDirection::Sent, lengths, ways))
+        });
+        let sent = laps.into_iter().chain(self.carrying.learned());
+        sent.chain(self.sharing.learned()).collect()
     }
 
     /// Whether the peer's process has ended, or its worker has hung up.

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use tagmatch_device::{
     Address, Buffer, CopiedReads, Device, DeviceError, DownReason, Event, EventDescriptor,
-    EventSink, Exposure, ExposureId, Flush, InCall, Join, Limits, Network, Outgoing, PeerId,
-    PeerNumbers, Polled, ReadError, ReadMode, ReadRequest, Refused,
+    EventSink, Exposure, ExposureId, Flush, InCall, Join, LearnedChoice, Limits, Network, Outgoing,
+    PeerId, PeerNumbers, Polled, ReadError, ReadMode, ReadRequest, Refused,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -99,7 +99,9 @@ impl Shm {
             Consumer::new(ring.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
         let connection = Connection {
-            producer: Producer::new(ring.clone(), piggyback).learning(local.config.learns),
+            producer: Producer::new(ring.clone(), piggyback)
+                .with_laps(local.config.pinned_laps())
+                .with_streaming(local.config.streams),
             message_max: local.config.message_max,
             is_fenced: false,
             doorbell: local.doorbell.clone(),
@@ -115,8 +117,8 @@ impl Shm {
             takes_offers: false,
             offers: 0,
             is_offering: false,
-            carrying: Carrying::new(false, 0),
-            sharing: Sharing::new(false),
+            carrying: Carrying::new(false, None, 0),
+            sharing: Sharing::new(Some(true)),
         };
         let peer = connections.peers.add(local.address, PeerState::Up(Box::new(connection)))?;
         connections.events.push_back(Event::PeerUp { peer, limits: local.limits() });
@@ -189,6 +191,11 @@ impl Device for Shm {
         if let Some(connection) = self.connections.peers.connection_mut(peer) {
             connection.carrying.sent(length, Instant::now);
         }
+    }
+
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        let connection = self.connections.peers.state(peer).and_then(PeerState::connection);
+        connection.map_or_else(Vec::new, Connection::learned)
     }
 
     #[inline(always)]
@@ -311,7 +318,7 @@ impl EventDescriptor for Shm {
 mod tests {
     use std::time::Duration;
 
-    use tagmatch_device::RemoteSpan;
+    use tagmatch_device::{LearnedDirection, RemoteSpan};
     use tagmatch_os::socket;
 
     use super::*;
@@ -341,17 +348,27 @@ mod tests {
             let ([mut a, mut b], [to_b, to_a]) = connected(&ShmConfig::default().learns(learns));
             let remote = a.expose(to_b, Buffer::zeroed(LENGTH)).unwrap().span;
             let mut has_read_alone = false;
-            // More than two epochs of 18 samples of eight reads.
-            for token in 0..300 {
-                let into = Buffer::zeroed(LENGTH);
-                b.read(ReadRequest { peer: to_a, remote, into, token }).unwrap();
-                while !matches!(b.poll(), Some(Event::ReadDone { result: Ok(()), .. })) {
-                    assert!(a.poll().is_none());
-                }
+            let mut buffer = Buffer::zeroed(LENGTH);
+            // More than two epochs of 18 samples of 64 reads.
+            for token in 0..2400 {
+                b.read(ReadRequest { peer: to_a, remote, into: buffer, token }).unwrap();
+                buffer = loop {
+                    match b.poll() {
+                        Some(Event::ReadDone { result: Ok(()), into, .. }) => break into,
+                        other => assert!(other.is_none() && a.poll().is_none()),
+                    }
+                };
                 let connection = b.connections.peers.connection_mut(to_a).unwrap();
                 has_read_alone |= !connection.sharing.is_offered(LENGTH);
             }
             assert_eq!(has_read_alone, learns);
+            let choices = b.learned(to_a);
+            let of_reads = |choice: &&LearnedChoice| {
+                choice.direction == LearnedDirection::Received && choice.lengths.contains(&LENGTH)
+            };
+            let measured = choices.iter().find(of_reads).map(|choice| choice.samples > 0);
+            assert_eq!(measured, learns.then_some(true));
+            assert!(b.learned(PeerId::ONESELF).iter().all(|choice| choice.samples == 0));
         }
     }
 

@@ -183,6 +183,8 @@ mod peers;
 mod poll;
 mod processes;
 mod reads;
+#[cfg(all(test, not(loom)))]
+mod recorded;
 mod ring;
 pub mod segment;
 mod sharing;

@@ -7,33 +7,46 @@
 
 use std::time::Instant;
 
-use super::class_choices::ClassChoices;
+use tagmatch_device::{LearnedChoice, LearnedDirection};
+
+use super::class_choices::{ChoiceNames, ClassChoices, ClassStart};
 use super::cooperative::OFFERED_MIN;
 use super::learned::Alternative;
 
-/// Classes: up to twice [`OFFERED_MIN`], four times, .., and all longer ones.
-const CLASSES: usize = 6;
-/// Messages of a sample, so that it has the time in it that passes between two windows of messages.
-const MESSAGES_TIMED: u32 = 8;
+/// Messages of a sample of each class: up to twice [`OFFERED_MIN`], four times, .., and all longer
+/// ones. So many that a sample has the time in it that passes between two windows of messages.
+const MESSAGES_TIMED: [u32; 6] = [64, 64, 64, 32, 16, 8];
 
 /// The ways that are learned for the reads from a peer.
 #[derive(Debug)]
 pub(crate) struct Sharing {
-    /// The first way is to offer a part.
+    /// The first way is to offer a part. Empty: nothing is learned.
     choices: ClassChoices,
+    /// Whether messages without a choice are offered.
+    pinned: bool,
 }
 
 impl Sharing {
-    /// Nothing was learned yet. Without `learns`, nothing ever is, and all are offered.
-    pub(crate) fn new(learns: bool) -> Self {
-        let count = if learns { CLASSES } else { 0 };
-        let starts = std::iter::repeat_n(Alternative::First, count);
-        Sharing { choices: ClassChoices::new(OFFERED_MIN, MESSAGES_TIMED, starts) }
+    /// Nothing was learned yet. With `pinned`, nothing ever is, and all are offered, or none.
+    pub(crate) fn new(pinned: Option<bool>) -> Self {
+        let timed = if pinned.is_none() { &MESSAGES_TIMED[..] } else { &[] };
+        let start = |messages_timed: &u32| ClassStart {
+            way: Alternative::First,
+            messages_timed: *messages_timed,
+        };
+        let choices = ClassChoices::new(OFFERED_MIN, timed.iter().map(start));
+        Sharing { choices, pinned: pinned.unwrap_or(true) }
     }
 
     /// Whether the sender of a message of this length, which may be offered, is to copy a part.
     pub(crate) fn is_offered(&self, length: usize) -> bool {
-        self.choices.way(length) != Some(Alternative::Second)
+        self.choices.way(length).map_or(self.pinned, |way| way == Alternative::First)
+    }
+
+    /// What was learned.
+    pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
+        let direction = LearnedDirection::Received;
+        self.choices.learned(&ChoiceNames { direction, ways: ["both sides copy", "read alone"] })
     }
 
     /// A read of this length has ended.
@@ -53,7 +66,8 @@ mod tests {
     /// Reads messages of the shortest length, which take so long each, offered and not.
     fn read(sharing: &mut Sharing, us: [u64; 2]) {
         let mut now = Instant::now();
-        for _ in 0..1000 {
+        // Four epochs of 18 samples.
+        for _ in 0..=4 * 18 * MESSAGES_TIMED[0] {
             now += Duration::from_micros(us[usize::from(!sharing.is_offered(OFFERED_MIN))]);
             sharing.ended(OFFERED_MIN, || now);
         }
@@ -61,16 +75,20 @@ mod tests {
 
     #[test]
     fn messages_are_offered_or_not_as_they_take_less_time() {
-        let mut sharing = Sharing::new(true);
+        let mut sharing = Sharing::new(None);
         assert!(sharing.is_offered(OFFERED_MIN));
         read(&mut sharing, [8, 5]);
         assert!(!sharing.is_offered(OFFERED_MIN) && sharing.is_offered(4 * OFFERED_MIN));
     }
 
     #[test]
-    fn all_is_offered_where_nothing_is_learned() {
-        let mut sharing = Sharing::new(false);
-        read(&mut sharing, [8, 5]);
-        assert!(sharing.is_offered(OFFERED_MIN));
+    fn where_it_is_pinned_all_or_none_is_offered_and_nothing_is_learned() {
+        for pinned in [true, false] {
+            let mut sharing = Sharing::new(Some(pinned));
+            read(&mut sharing, if pinned { [8, 5] } else { [5, 8] });
+            let offered = [1, 4, 100].map(|times| sharing.is_offered(times * OFFERED_MIN));
+            assert_eq!(offered, [pinned; 3]);
+            assert!(sharing.learned().is_empty());
+        }
     }
 }

@@ -71,6 +71,11 @@ impl Writing {
         Writing { streams, timed_max, ordinary_ns_per_kib: 0, until_timed: 0 }
     }
 
+    /// Writes all runs in one way, but short ones always with ordinary stores.
+    pub(crate) fn pinned(streams: bool) -> Self {
+        Self::new(streams, 0)
+    }
+
     /// How to write the next run, which has so many bytes.
     #[inline]
     pub(crate) fn way(&mut self, length: usize) -> WriteWay {
@@ -201,6 +206,11 @@ mod tests {
         let mut plain = Writing::new(false, 4096);
         assert_eq!(plain.way(BYTES_MIN), WriteWay::Ordinary);
         assert_eq!(plain.way(1 << 20), WriteWay::Ordinary);
+        for (streams, way) in [(true, WriteWay::Streaming), (false, WriteWay::Ordinary)] {
+            let mut pinned = Writing::pinned(streams);
+            let ways = [BYTES_MIN - 1, BYTES_MIN, 4096, 1 << 20].map(|length| pinned.way(length));
+            assert_eq!(ways, [WriteWay::Ordinary, way, way, way]);
+        }
     }
 
     #[test]

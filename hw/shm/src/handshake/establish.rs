@@ -295,13 +295,16 @@ impl HandshakeStep<'_> {
         let consumer =
             Consumer::new(inbound.clone(), local.config.message_max, Arc::clone(&piggyback));
         connections.inboxes.insert(offer.bit, consumer, peer);
-        let carrying = Carrying::new(local.config.learns, hello.fragmented_max);
+        let carrying =
+            Carrying::new(local.config.learns, local.config.sends_fragments, hello.fragmented_max);
         let limits = Limits {
             message_max: hello.message_max as usize,
             fragmented_max: carrying.fragmented_max(),
         };
         let connection = Connection {
-            producer: Producer::new(outbound, piggyback).learning(local.config.learns),
+            producer: Producer::new(outbound, piggyback)
+                .with_laps(local.config.pinned_laps())
+                .with_streaming(local.config.streams),
             message_max: hello.message_max,
             is_fenced: !(local.hears_barriers && hello.makes_barriers),
             doorbell: hello.doorbell,
@@ -318,7 +321,7 @@ impl HandshakeStep<'_> {
             offers: 0,
             is_offering: false,
             carrying,
-            sharing: Sharing::new(local.config.learns),
+            sharing: Sharing::new(local.config.pinned_sharing()),
         };
         connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
         connections.events.push_back(Event::PeerUp { peer, limits });

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use super::geometry::{Geometry, is_before};
 use super::slot::Meta;
-use crate::learned::{Alternative, Learned};
+use crate::hints::LINE_BYTES;
+use crate::learned::{Alternative, Learned, LearnedState};
 
 /// The lines of the shortest laps: a page.
 const LINES_MIN: u32 = 64;
@@ -22,9 +23,14 @@ const LAPS_OF_ONE_LENGTH: u32 = 64;
 /// waits for its reader.
 const LINES_TIMED: u32 = 4096;
 
+/// Samples are sixteenths of a nanosecond a line of 64 bytes, so that a quarter of a percent shows.
+const COSTS_PER_NS: u32 = 16;
+
 /// Whether laps end early, learned from the time that lines take.
 pub(super) struct LapChoice {
     learned: Learned,
+    /// Nothing is learned.
+    is_pinned: bool,
     began: Option<Instant>,
     /// Lines of all laps that have ended since then, less the lines of the first that were used
     /// before.
@@ -32,12 +38,19 @@ pub(super) struct LapChoice {
 }
 
 impl LapChoice {
-    /// Begins with laps that end early.
-    pub(super) fn new(geometry: Geometry) -> Self {
+    /// Begins with laps that end early, and learns. With `pinned`, laps always end early, or never.
+    pub(super) fn new(geometry: Geometry, pinned: Option<bool>) -> Self {
         // After so many samples, a lap that is as long as the ring has used all of its lines once.
         let left_out = geometry.lines().div_ceil(LINES_TIMED);
-        let learned = Learned::new(Alternative::First, left_out as usize);
-        LapChoice { learned, began: None, lines: 0 }
+        let start = if pinned == Some(false) { Alternative::Second } else { Alternative::First };
+        let learned = Learned::new(start, left_out as usize);
+        LapChoice { learned, is_pinned: pinned.is_some(), began: None, lines: 0 }
+    }
+
+    /// What is known of both ways; `None` if nothing is learned.
+    pub(super) fn state(&self) -> Option<LearnedState> {
+        let figures_per_ns = f64::from(COSTS_PER_NS) * LINE_BYTES as f64;
+        (!self.is_pinned).then(|| self.learned.state(figures_per_ns))
     }
 
     /// The writer has gone on to other lines, of this lap.
@@ -63,9 +76,9 @@ impl LapChoice {
         let now = clock();
         // Subtracts `line` when the lap ends, since its first lines are counted here.
         self.lines = 0u32.wrapping_sub(line);
-        let began = self.began.replace(now)?;
-        // In sixteenths of a nanosecond, so that a quarter of a percent shows.
-        let cost = 16 * now.duration_since(began).as_nanos() / u128::from(lines);
+        let began = self.began.replace(now).filter(|_| !self.is_pinned)?;
+        let ns = now.duration_since(began).as_nanos();
+        let cost = ns * u128::from(COSTS_PER_NS) / u128::from(lines);
         let has_changed = self.learned.sample(u32::try_from(cost).unwrap_or(u32::MAX));
         has_changed.then(|| self.learned.way() == Alternative::First)
     }
@@ -231,7 +244,7 @@ mod tests {
     #[test]
     fn laps_become_as_long_as_makes_lines_cheaper() {
         let geometry = Geometry::new(256 << 10).unwrap();
-        let mut choice = LapChoice::new(geometry);
+        let mut choice = LapChoice::new(geometry, None);
         write(&mut choice, 3 * 18 * LINES_TIMED, [17, 12]);
         assert_eq!(choice.learned.way(), Alternative::Second);
         let mut lap = Lap::first(geometry, 0);

@@ -13,6 +13,7 @@ use super::parts::MessageParts;
 use super::piggyback::Piggyback;
 use super::slot::Meta;
 use crate::doorbell::SleepAnnounced;
+use crate::learned::LearnedState;
 use crate::streaming::{self, WriteWay, Writing};
 use crate::sync::{fence, light_fence};
 
@@ -117,10 +118,25 @@ impl Producer {
         }
     }
 
-    /// Learns whether laps of the long lines are to end early.
-    pub(crate) fn learning(mut self, learns: bool) -> Self {
-        self.lap_choice = learns.then(|| Box::new(LapChoice::new(self.ring.long_geometry())));
+    /// Learns whether laps of the long lines are to end early. With `pinned`, they always do, or
+    /// never.
+    pub(crate) fn with_laps(mut self, pinned: Option<bool>) -> Self {
+        let choice = || Box::new(LapChoice::new(self.ring.long_geometry(), pinned));
+        self.lap_choice = (pinned != Some(true)).then(choice);
         self
+    }
+
+    /// Writes long runs past the cache, or never does; otherwise the processor decides.
+    pub(crate) fn with_streaming(mut self, pinned: Option<bool>) -> Self {
+        if let Some(streams) = pinned {
+            self.writing = Writing::pinned(streams);
+        }
+        self
+    }
+
+    /// What is known of laps that end early and of whole ones; `None` if nothing is learned.
+    pub(crate) fn learned_laps(&self) -> Option<LearnedState> {
+        self.lap_choice.as_ref()?.state()
     }
 
     /// The ring that this end writes.

@@ -83,8 +83,8 @@ fn connection(ring: &Ring, doorbell: &Arc<Doorbell>, bit: DoorbellBit) -> Connec
         takes_offers: false,
         offers: 0,
         is_offering: false,
-        carrying: Carrying::new(false, 0),
-        sharing: Sharing::new(false),
+        carrying: Carrying::new(false, None, 0),
+        sharing: Sharing::new(Some(true)),
     }
 }
 
