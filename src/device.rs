@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, EventSink, Exposure, ExposureId,
-    Flush, JoinAndSleep, Limits, Network, Outgoing, PeerId, Polled, RawMemory, ReadError, ReadMode,
-    ReadRequest, Refused, Registered, TagList, hand_on,
+    Flush, JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId, Polled, RawMemory,
+    ReadError, ReadMode, ReadRequest, Refused, Registered, TagList, hand_on,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -151,6 +151,10 @@ impl Device for WorkerDevice {
 
     fn note_sent(&mut self, peer: PeerId, length: usize) {
         on!(self, device => device.note_sent(peer, length));
+    }
+
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        on!(self, device => device.learned(peer))
     }
 
     #[inline(always)]

@@ -107,8 +107,9 @@ pub use request::{Cancel, Output, Request};
 #[doc(hidden)]
 pub use tagmatch_device::settings;
 pub use tagmatch_device::{
-    Ability, Address, Buffer, DeviceError, DeviceKind, Element, Finding, Network, Networks, PeerId,
-    ReadMode, Shortage, TagMatching, as_bytes, as_bytes_mut,
+    Ability, Address, Buffer, DeviceError, DeviceKind, Element, Finding, LearnedChoice,
+    LearnedDirection, LearnedWay, Network, Networks, PeerId, ReadMode, Shortage, TagMatching,
+    as_bytes, as_bytes_mut,
 };
 pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
 #[doc(hidden)]

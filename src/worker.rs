@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use log::Level;
 use tagmatch_device::contents::Contents;
-use tagmatch_device::{Address, Buffer, PeerId, ReadMode};
+use tagmatch_device::{Address, Buffer, LearnedChoice, PeerId, ReadMode};
 use tagmatch_fallback::{Counters, Decision, Fault, PeerFault, Send, SendMode};
 use tagmatch_soft::Tag;
 
@@ -281,6 +281,18 @@ impl<A: Access> WorkerOf<A> {
     pub fn read_mode(&self, peer: Peer) -> Result<ReadMode, Error> {
         let id = self.own(peer)?;
         Ok(self.access.with(|state| state.engine.as_dyn().read_mode(id)))
+    }
+
+    /// What this worker has learned about the messages to and from a peer: for each class of
+    /// lengths which of two ways is faster. Only shared memory learns
+    /// ([`ShmConfig::learns`](crate::shm::ShmConfig#structfield.learns)); over other devices, and
+    /// while the peer is not connected, the list is empty. `tagperf info --learned` prints it.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn learned(&self, peer: Peer) -> Result<Vec<LearnedChoice>, Error> {
+        let id = self.own(peer)?;
+        Ok(self.access.with(|state| state.engine.as_dyn().learned(id)))
     }
 
     /// The transports used to reach this peer, as UCX or libfabric names them. Empty over other

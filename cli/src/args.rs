@@ -5,6 +5,7 @@ mod common;
 mod depth;
 mod effort;
 mod examples;
+mod info;
 mod lists;
 mod measure;
 mod processes;
@@ -25,6 +26,7 @@ use examples::{
     COLLECTIVE_EXAMPLES, COMPARE_EXAMPLES, DEPTH_EXAMPLES, MEASURE_EXAMPLES, OVERVIEW_EXAMPLES,
     REPLAY_EXAMPLES, RUN_EXAMPLES, SHRINK_EXAMPLES,
 };
+pub(crate) use info::Info;
 pub(crate) use measure::Measure;
 pub(crate) use processes::{Peer, Run, Serve};
 pub(crate) use replay::Replay;
@@ -90,7 +92,7 @@ pub(crate) enum Command {
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
     /// Devices, what each can do, and what to do about missing ones
-    Info,
+    Info(Info),
     /// Run recorded matching histories (tagtrace 1 and 2) through the matcher
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(Replay),

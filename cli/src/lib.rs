@@ -13,6 +13,7 @@ mod files;
 mod info;
 mod isolated_trial;
 mod launch;
+mod learned;
 mod limits;
 mod link;
 mod measure;
@@ -31,7 +32,7 @@ mod units;
 mod verbs;
 
 use {
-    args::{Bulk, Cli, Command},
+    args::{Bulk, Cli, Command, Info},
     failure::Failure,
     measure::{Operation, Test},
     std::process::ExitCode,
@@ -79,7 +80,8 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Shrink(args)) => measure::shrink(&args),
         Some(Command::Serve(args)) => measure::serve(&args),
         Some(Command::Run(args)) => launch::command(&args),
-        Some(Command::Info) => info::command(),
+        Some(Command::Info(Info { learned: false, .. })) => info::command(),
+        Some(Command::Info(Info { device, .. })) => learned::command(&device.unwrap_or_default()),
         Some(Command::Compare(args)) => compare::command(&args),
         Some(Command::Replay(args)) => replay::command(&args),
         Some(Command::Peer(args)) => measure::peer(args),

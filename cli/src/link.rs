@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use tagmatch::{Access, Buffer, End, Local, Received, Sent, Shared};
 use tagmatch::{
-    Address, Config, Failed, Match, Output, Peer, QueuedSend, Request, SendOptions, Sleeper,
-    Worker, WorkerOf,
+    Address, Config, Failed, LearnedChoice, Match, Output, Peer, QueuedSend, Request, SendOptions,
+    Sleeper, Worker, WorkerOf,
 };
 use tagmatch_results::Matching;
 use tagmatch_results::show::{show_count, show_size};
@@ -412,6 +412,11 @@ impl<A: Access> Link<A> {
             // Messages don't overtake each other, so the last one is enough.
             None => count == 0 || matches!(self.waiting(last), Ok(Some(_))),
         }
+    }
+
+    /// What this side's worker has learned about the messages to and from the peer.
+    pub(crate) fn learned(&self) -> Result<Vec<LearnedChoice>, LinkError> {
+        Ok(self.worker.learned(self.peer)?)
     }
 
     /// How large messages are transferred, once the peer is connected.

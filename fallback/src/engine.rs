@@ -6,8 +6,8 @@ mod forget;
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::{
-    Address, Buffer, BufferParts, Device, DeviceError, Event, EventSink, Incoming, PeerId, Polled,
-    RawMemory, ReadError, ReadMode, ReadRequest, Registered, bugs,
+    Address, Buffer, BufferParts, Device, DeviceError, Event, EventSink, Incoming, LearnedChoice,
+    PeerId, Polled, RawMemory, ReadError, ReadMode, ReadRequest, Registered, bugs,
 };
 use tagmatch_soft::Pattern;
 
@@ -156,6 +156,10 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
         self.device.read_mode(peer)
+    }
+
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        self.device.learned(peer)
     }
 
     fn disconnect(&mut self, peer: PeerId) {

@@ -2,7 +2,8 @@
 //! the one over a device that matches ([`Delegated`](crate::Delegated)).
 
 use tagmatch_device::{
-    Address, Buffer, BufferParts, DeviceError, PeerId, RawMemory, ReadMode, Registered,
+    Address, Buffer, BufferParts, DeviceError, LearnedChoice, PeerId, RawMemory, ReadMode,
+    Registered,
 };
 use tagmatch_soft::Pattern;
 
@@ -44,6 +45,12 @@ pub trait MatchEngine: FlushEngine {
     fn read_mode(&self, peer: PeerId) -> ReadMode {
         let _ = peer;
         ReadMode::ByDevice
+    }
+
+    /// What the device has learned about the messages to and from a peer.
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        let _ = peer;
+        Vec::new()
     }
 
     /// The transports used to reach a peer, if the device chooses them by itself and tells.

@@ -6,8 +6,9 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
-    ExposureId, Flush, Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory,
-    ReadError, ReadMode, ReadRequest, Refused, Registered, TagCaps, TagList,
+    ExposureId, Flush, Incoming, Join, LearnedChoice, Limits, Network, Outgoing, PeerId,
+    PeerNumbers, RawMemory, ReadError, ReadMode, ReadRequest, Refused, Registered, TagCaps,
+    TagList,
 };
 
 use crate::knobs::ModelConfig;
@@ -150,6 +151,10 @@ impl<D: Device> Device for Model<D> {
 
     fn note_sent(&mut self, peer: PeerId, length: usize) {
         self.inner.note_sent(peer, length);
+    }
+
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        self.inner.learned(peer)
     }
 
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {

@@ -5,8 +5,8 @@ use std::fmt;
 use tagmatch_device::contents::{Contents, route};
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Flush, Join, JoinAndSleep,
-    Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError, ReadMode, ReadRequest,
-    Refused, Registered, TagList,
+    LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError, ReadMode,
+    ReadRequest, Refused, Registered, TagList,
 };
 use tagmatch_os::event::Epoll;
 
@@ -189,6 +189,13 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         match self.networks.of_mut(peer) {
             Some(device) => device.note_sent(peer, length),
             None => self.local.note_sent(peer, length),
+        }
+    }
+
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        match self.networks.of(peer) {
+            Some(device) => device.learned(peer),
+            None => self.local.learned(peer),
         }
     }
 
