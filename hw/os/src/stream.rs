@@ -106,6 +106,13 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     check_count(unsafe { libc::recv(socket.as_raw_fd(), to, into.len(), libc::MSG_DONTWAIT) })
 }
 
+/// Whether sending or receiving failed for the moment: there are no bytes, there is no room, or the
+/// kernel has no memory for the call.
+pub fn fails_for_now(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+        || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
 /// The addresses of this machine's interfaces that are up, without link-local ones. Loopback
 /// addresses come last.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {

@@ -105,7 +105,8 @@ impl Tcp {
                 let _ = self.epoll.watch_room(pending.talk.socket(), number, wants_room);
             }
             Ok(Some(asking)) => {
-                if let Some(pending) = self.take_pending(key) {
+                // A socket that stays watched can't fail to be watched as that of a peer.
+                if let Some(pending) = self.pending.remove(key) {
                     self.admit(pending, &asking);
                 }
             }
@@ -127,7 +128,7 @@ impl Tcp {
     fn admit(&mut self, pending: Listener, asking: &Asking) {
         let known = match self.known_peer(asking.address()) {
             Ok(known) => known,
-            Err(refusal) => return pending.refuse(&self.secret, asking, refusal),
+            Err(refusal) => return self.refuse(pending, asking, refusal),
         };
         // The caller is none that this worker connects to.
         let mut host = None;
@@ -135,18 +136,19 @@ impl Tcp {
             let socket = pending.talk.socket();
             if self.listeners.lacks_spare() || hosts::is_of_the_last(socket) {
                 let refusal = self.note_shortage(*asking.address());
-                pending.refuse(&self.secret, asking, refusal);
+                self.refuse(pending, asking, refusal);
                 return self.listeners.restore_spare();
             }
             let Ok(address) = tcp::peer_address(socket) else { return };
             if !self.hosts.has_room(&Host::of(address)) {
                 self.refused_machines.tell(socket, "its machine has as many peers as it may have");
-                return pending.refuse(&self.secret, asking, CallRefusal::Full);
+                return self.refuse(pending, asking, CallRefusal::Full);
             }
             host = Some(Host::of(address));
         }
         let message_max = self.config.message_max;
-        let Some(socket) = pending.accept(&self.secret, asking, message_max) else { return };
+        let accepted = pending.accept(&self.secret, asking, message_max);
+        let Some((socket, unsent)) = accepted else { return };
         let peer = match known {
             Some(peer) => peer,
             None => match self.peers.add(*asking.address(), PeerState::Down { lost: 0 }) {
@@ -156,12 +158,20 @@ impl Tcp {
         };
         self.waiting.forget(asking.address());
         self.come_up(peer, socket, asking.message_max);
-        if let Some(connection) = self.peers.connection_mut(peer)
-            && let Some(host) = host
-        {
+        let Some(connection) = self.peers.connection_mut(peer) else { return };
+        if let Some(host) = host {
             connection.counted_for = Some(host);
             self.hosts.add(host);
         }
+        if !unsent.is_empty() {
+            connection.out.send_first(&unsent);
+            self.watch_room(peer);
+        }
+    }
+
+    fn refuse(&self, pending: Listener, asking: &Asking, why: CallRefusal) {
+        self.epoll.forget(pending.talk.socket());
+        pending.refuse(&self.secret, asking, why);
     }
 
     /// Notes that there is no descriptor for a peer that has proved itself. A peer that has tried
@@ -177,14 +187,14 @@ impl Tcp {
         CallRefusal::Lacking
     }
 
-    /// The peer that a caller is, if this worker tries to connect to it. That attempt ends.
+    /// The peer that a caller is, if this worker tries to connect to it. That attempt ends once the
+    /// caller has its answer: the caller may go on with the attempt if it gets none.
     ///
     /// Of two connections that cross, the one of the smaller address counts, unless that worker has
     /// not sent its proof yet: then the other worker can't have accepted it, and the one that is
     /// further is taken.
     fn known_peer(&mut self, address: &Address) -> Result<Option<PeerId>, CallRefusal> {
         let is_smaller = self.address < *address;
-        let now = self.clock.time();
         // No worker asks for a route that both don't find.
         self.check_route(address).map_err(|_| CallRefusal::Known)?;
         let Some(peer) = self.peers.find(address) else {
@@ -194,10 +204,6 @@ impl Tcp {
         if is_smaller && attempt.caller.as_ref().is_some_and(Caller::has_asked) {
             return Err(CallRefusal::Crossed);
         }
-        if let Some(caller) = attempt.caller.take() {
-            self.epoll.forget(caller.talk.socket());
-        }
-        attempt.next_at = now;
         Ok(Some(peer))
     }
 

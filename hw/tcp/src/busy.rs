@@ -42,9 +42,11 @@ impl Tcp {
         if self.busy.is_empty() || now < self.busy_look_at {
             return;
         }
+        // The process was stopped: what was sent just now had no time to be acknowledged.
+        let was_stopped = now > self.busy_look_at + self.busy_period();
         self.busy_look_at = now + self.busy_period();
         for peer in std::mem::take(&mut self.busy) {
-            if self.is_gone(peer, now)
+            if self.is_gone(peer, now, was_stopped)
                 && let Some(connection) = self.peers.connection_mut(peer)
             {
                 // What the peer has sent before is delivered first.
@@ -55,7 +57,7 @@ impl Tcp {
 
     /// Whether a peer's machine has not acknowledged data for too long. A peer that isn't gone and
     /// has unacknowledged data stays in the list.
-    fn is_gone(&mut self, peer: PeerId, now: Duration) -> bool {
+    fn is_gone(&mut self, peer: PeerId, now: Duration, was_stopped: bool) -> bool {
         let timeout = self.config.acknowledge_timeout;
         let Some(connection) = self.peers.connection_mut(peer) else { return false };
         if connection.unacknowledged_messages() == 0
@@ -67,7 +69,7 @@ impl Tcp {
         self.busy.push(peer);
         // The call fails for no connected socket.
         let Ok(answers) = tcp::answers(connection.socket.as_fd()) else { return false };
-        if !answers.is_awaited {
+        if !answers.is_awaited || was_stopped {
             connection.busy_since = Some(now);
             return false;
         }

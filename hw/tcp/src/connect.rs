@@ -213,6 +213,12 @@ impl Tcp {
             // next attempt finds out.
             Err(Halt::End(0 | libc::ECONNRESET | libc::EPIPE)) => {
                 attempt.errno = libc::ECONNRESET;
+                // The machine had taken the connection, and the worker was busy beyond the
+                // deadline.
+                let now = self.clock.time();
+                if attempt.deadline <= now {
+                    attempt.deadline = now + self.config.connect_timeout;
+                }
                 return self.next_way(peer, 0, 4 * RETRY_DELAY);
             }
             Err(Halt::End(errno)) => {

@@ -24,6 +24,11 @@ impl Tcp {
             let errno = error.raw_os_error().unwrap_or(0);
             return self.finish(peer, DownReason::of_failed_call(errno));
         }
+        if let Some(attempt) = self.peers.connecting_mut(peer)
+            && let Some(caller) = attempt.caller.take()
+        {
+            self.epoll.forget(caller.talk.socket());
+        }
         let message_max = message_max as usize;
         let connection = Connection::new(socket, message_max);
         self.peers.replace(peer, PeerState::Up(Box::new(connection)));
@@ -113,7 +118,6 @@ impl Tcp {
     }
 
     fn end_connection(&mut self, peer: PeerId, mut connection: Connection, reason: DownReason) {
-        self.epoll.forget(connection.socket());
         self.inbox.forget(peer);
         if let Some(host) = connection.counted_for.take() {
             self.hosts.remove(&host);
@@ -130,10 +134,10 @@ impl Tcp {
         let has_taken = reason == DownReason::Left && !connection.out.has_to_send();
         if reason == DownReason::Disconnected && !connection.is_broken {
             let until = self.clock.time() + self.config.leave_timeout;
-            self.enter_leaving(Leaving::new(peer, connection, until));
-        } else if !has_taken
-            && let Some(lost) = self.peers.state_mut(peer).and_then(PeerState::lost_mut)
-        {
+            return self.enter_leaving(Leaving::new(peer, connection, until));
+        }
+        self.epoll.forget(connection.socket());
+        if !has_taken && let Some(lost) = self.peers.state_mut(peer).and_then(PeerState::lost_mut) {
             *lost = unacknowledged;
         }
     }

@@ -112,9 +112,9 @@ fn check_limit(message_max: u32) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Nothing has come, there is no room, or the connection is not established.
+/// The call can be made later, or the connection is not established.
 fn is_not_yet(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOTCONN)
+    stream::fails_for_now(error) || error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
 /// The end that has connected.
@@ -247,34 +247,34 @@ impl Listener {
         Ok(Some(Asking { openings, message_max }))
     }
 
-    /// Accepts the caller. `None` if the answer can't be sent.
+    /// Accepts the caller. Gives the socket, and what it didn't take of the answer; `None` if the
+    /// connection is broken.
     pub(crate) fn accept(
         mut self,
         secret: &Secret,
         asking: &Asking,
         message_max: u32,
-    ) -> Option<PeerSocket> {
+    ) -> Option<(PeerSocket, Vec<u8>)> {
         let proof = asking.openings.proof(secret, Role::Listener);
-        self.answer(Admission::Accepted { proof, message_max }).then_some(self.talk.socket)
+        self.answer(Admission::Accepted { proof, message_max });
+        self.talk.errno.is_none().then_some((self.talk.socket, self.talk.unsent))
     }
 
     /// Refuses a caller whose proof is wrong.
     pub(crate) fn refuse_proof(mut self) {
-        let _ =
-            self.answer(Admission::Refused { why: CallRefusal::Proof, proof: [0; PROOF_BYTES] });
+        self.answer(Admission::Refused { why: CallRefusal::Proof, proof: [0; PROOF_BYTES] });
     }
 
     /// Refuses a caller that has proved itself.
     pub(crate) fn refuse(mut self, secret: &Secret, asking: &Asking, why: CallRefusal) {
         let proof = asking.openings.proof(secret, Role::Listener);
-        let _ = self.answer(Admission::Refused { why, proof });
+        self.answer(Admission::Refused { why, proof });
     }
 
-    /// Sends an answer. The socket has sent no more than an opening before, so it has room.
-    fn answer(&mut self, answer: Admission) -> bool {
+    /// Sends an answer, as far as there is room.
+    fn answer(&mut self, answer: Admission) {
         self.talk.unsent.extend_from_slice(&answer.emit());
         self.talk.push();
-        self.talk.unsent.is_empty() && self.talk.errno.is_none()
     }
 }
 

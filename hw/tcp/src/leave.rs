@@ -17,20 +17,23 @@ use super::peers::PeerState;
 const LOOK_TIME: Duration = Duration::from_millis(1);
 
 impl Tcp {
-    /// Watches a connection until it has ended.
+    /// Watches a connection until it has ended. Its socket is watched already, so that this can't
+    /// fail for want of memory.
     pub(crate) fn enter_leaving(&mut self, mut leaving: Leaving) {
         if leaving.advance(&self.exposures) == LeavingState::Ended {
+            self.epoll.forget(leaving.socket());
             return self.count_lost(&leaving);
         }
-        let key = match self.leaving.insert(leaving, u32::MAX) {
-            Ok(key) => key,
-            Err(leaving) => return self.count_lost(&leaving),
-        };
-        let Some(leaving) = self.leaving.get(key) else { return };
-        let number = Watched::Leaving(key.index).number();
-        let watched = self.epoll.watch(leaving.socket(), number);
-        if watched.and_then(|()| self.watch_leaving(key.index)).is_err() {
-            self.end_leaving(key.index);
+        match self.leaving.insert(leaving, u32::MAX) {
+            Ok(key) => {
+                if self.watch_leaving(key.index).is_err() {
+                    self.end_leaving(key.index);
+                }
+            }
+            Err(leaving) => {
+                self.epoll.forget(leaving.socket());
+                self.count_lost(&leaving);
+            }
         }
         self.is_timer_stale = true;
     }

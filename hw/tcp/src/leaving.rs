@@ -92,7 +92,7 @@ impl Leaving {
                     break;
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if stream::fails_for_now(&error) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return LeavingState::Ended,
             }

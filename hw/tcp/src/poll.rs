@@ -296,7 +296,7 @@ fn room_needed(partial: &[u8]) -> usize {
     (HEADER_BYTES + length as usize).saturating_sub(partial.len())
 }
 
-/// Nothing has come.
+/// Bytes can be received later.
 fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    stream::fails_for_now(error) || error.kind() == io::ErrorKind::Interrupted
 }

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{Readable, RemoteSpan};
-use tagmatch_os::tcp;
+use tagmatch_os::{stream, tcp};
 
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
 use super::piece::{ReadPiece, RequestedRead};
@@ -93,6 +93,11 @@ impl SendHalf {
         self.ends[place_of_end(self.messages)] = self.accepted();
         self.messages += 1;
         Ok(())
+    }
+
+    /// Sends bytes before all frames: the rest of a handshake.
+    pub(crate) fn send_first(&mut self, bytes: &[u8]) {
+        self.outbox.extend(bytes);
     }
 
     /// Appends the parts to the outbox, without their first `skip` bytes.
@@ -299,17 +304,13 @@ impl SendHalf {
     }
 }
 
-/// Calls again while a signal interrupts the call; `None` if the socket has no room.
+/// Calls again while a signal interrupts the call; `None` if the socket takes nothing now.
 #[inline]
 fn retrying(call: impl Fn() -> io::Result<usize>) -> io::Result<Option<usize>> {
     loop {
         return match call() {
             Ok(count) => Ok(Some(count)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            // The kernel has no memory for more at the moment.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
-                Ok(None)
-            }
+            Err(error) if stream::fails_for_now(&error) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => Err(error),
         };
