@@ -10,12 +10,13 @@ use super::{code, is_name, is_rust};
 
 const TAKEN: &str = "tests/type_names.txt";
 
-/// Whether a file has types of what is shipped. The bindings have the names of C headers, and the
-/// provider for tests has those of libfabric.
+/// Whether a file has types of what is shipped. The bindings have the names of C headers, the
+/// provider for tests has those of libfabric, and the simulated system those of the kernel.
 fn counts(path: &str) -> bool {
     let is_test = |part: &str| matches!(part, "tests" | "tests.rs" | "benches" | "examples");
-    let is_apart =
-        ["lab/fuzz/", "lab/testkit/", "lab/cxi/"].iter().any(|part| path.starts_with(part));
+    let is_apart = ["lab/fuzz/", "lab/testkit/", "lab/cxi/", "lab/world/"]
+        .iter()
+        .any(|part| path.starts_with(part));
     is_rust(path) && !is_apart && !path.contains("-sys/") && !path.split('/').any(is_test)
 }
 

@@ -1,0 +1,156 @@
+//! A system that answers as badly as it may, for tests of code that makes system calls.
+//!
+//! A program that uses this crate has the C library's functions for sockets, sets of descriptors,
+//! timers and time a second time, in front of the real ones: neither the product nor `hw/os`
+//! knows. They ask the real kernel, except on a thread that has entered a [`World`]. There TCP
+//! sockets of IPv4 are simulated, by what tcp(7) and the kernel's source say, and time is virtual.
+//! What is random follows from a seed: which bytes arrive when, how many a call takes, which call
+//! fails with an error that passes, which event is reported late or though it isn't true.
+//!
+//! All ends of the connections are driven by one thread. [`World::run_as`] says whose calls are
+//! made: each process has a machine of its own, which [`World::silence`] switches off.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `calls` | the functions in front, and the real ones |
+//! | `scope` | the world of a thread |
+//! | `kernel`, `waiting` | descriptors and sockets; what wakes, and time |
+//! | `stream` | a TCP connection |
+//! | `faults` | which calls fail |
+//! | [`devices`] | random use of devices, and what must hold of it |
+#![deny(unsafe_code)]
+
+mod calls;
+pub mod devices;
+mod faults;
+mod kernel;
+mod scope;
+mod stream;
+mod waiting;
+
+use std::hash::RandomState;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+pub use faults::{Call, Failure, Faults};
+pub use kernel::Settings;
+
+use kernel::Kernel;
+
+/// The world of this thread, until it is dropped.
+pub struct World {
+    /// It is the thread's.
+    _thread: PhantomData<*const ()>,
+}
+
+/// What the world knows at its end.
+#[derive(Debug)]
+pub struct Audit {
+    /// Descriptors of the world that are open.
+    pub open: Vec<i32>,
+    /// The calls that could have failed, in their order.
+    pub calls: Vec<Call>,
+}
+
+fn ask<T>(act: impl FnOnce(&mut Kernel) -> T) -> T {
+    scope::ask(act).expect("the thread has a world")
+}
+
+/// Makes calls as a process.
+fn run_as<T>(process: usize, act: impl FnOnce() -> T) -> T {
+    let before = ask(|kernel| std::mem::replace(&mut kernel.process, process));
+    let out = act();
+    ask(|kernel| kernel.process = before);
+    out
+}
+
+impl World {
+    /// Gives this thread a world.
+    ///
+    /// # Panics
+    /// If it has one.
+    #[must_use]
+    pub fn enter(settings: Settings) -> Self {
+        calls::keep();
+        // The standard library draws numbers for its hash tables once in each thread.
+        drop(RandomState::new());
+        let before = scope::enter(Some(Kernel::new(settings)));
+        assert!(before.is_none(), "the thread has a world already");
+        World { _thread: PhantomData }
+    }
+
+    /// Makes calls as a process.
+    pub fn run_as<T>(&self, process: usize, act: impl FnOnce() -> T) -> T {
+        run_as(process, act)
+    }
+
+    /// What other processes do while one sleeps inside of a call.
+    pub fn while_asleep(&self, others: Option<Box<dyn FnMut()>>) {
+        scope::set_others(others);
+    }
+
+    /// The time, by the clock of `Instant`.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        ask(|kernel| kernel.now)
+    }
+
+    /// Lets time pass. The network delivers what it has before.
+    pub fn pass(&self, time: Duration) {
+        ask(|kernel| kernel.pass(time));
+    }
+
+    /// Sleeps until one of the descriptors is readable. `false` if there is none after `limit`.
+    #[must_use]
+    pub fn sleep(&self, fds: &[BorrowedFd<'_>], limit: Duration) -> bool {
+        let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+        ask(|kernel| {
+            let until = kernel.now + limit;
+            kernel.sleep(&fds, until)
+        })
+    }
+
+    /// Whether a descriptor is readable.
+    #[must_use]
+    pub fn is_readable(&self, fd: BorrowedFd<'_>) -> bool {
+        ask(|kernel| kernel.is_readable(fd.as_raw_fd()))
+    }
+
+    /// A machine neither hears nor answers any more.
+    pub fn silence(&self, machine: usize) {
+        ask(|kernel| kernel.silence(machine));
+    }
+
+    /// Closes what a process has open, as the kernel does when the process is killed.
+    pub fn kill(&self, process: usize) {
+        let of_process = |kernel: &mut Kernel| -> Vec<i32> {
+            let files = kernel.files.iter().filter(|(_, open)| open.process == process);
+            files.map(|(fd, _)| *fd).collect()
+        };
+        for fd in ask(of_process) {
+            calls::close_descriptor(fd);
+        }
+    }
+
+    /// Changes how badly the system answers.
+    pub fn set_faults(&self, faults: Faults) {
+        ask(|kernel| kernel.faults.faults = faults);
+    }
+
+    /// Ends the world, and tells what is left of it.
+    ///
+    /// # Panics
+    /// Never: the thread has a world as long as this value is there.
+    #[must_use]
+    pub fn leave(self) -> Audit {
+        let kernel = scope::enter(None).expect("the thread has a world");
+        Audit { open: kernel.files.into_keys().collect(), calls: kernel.faults.calls }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(scope::enter(None));
+    }
+}
