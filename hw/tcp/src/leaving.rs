@@ -92,8 +92,8 @@ impl Leaving {
                     break;
                 }
                 Ok(_) => {}
-                Err(error) if stream::fails_for_now(&error) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if stream::fails_for_now(&error) => break,
                 Err(_) => return LeavingState::Ended,
             }
         }

@@ -1,6 +1,5 @@
 //! Polling: what is ready is looked at, one peer after the other, and one event is reported.
 
-use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -178,7 +177,7 @@ impl Tcp {
                 connection.reads.advance(landed);
                 self.inbox.received(count - landed);
             }
-            Err(error) if is_passing(&error) => {
+            Err(error) if stream::fails_for_now(&error) => {
                 connection.partial = partial;
                 self.inbox.forget(peer);
             }
@@ -294,9 +293,4 @@ impl Tcp {
 fn room_needed(partial: &[u8]) -> usize {
     let length = partial.first_chunk::<4>().map_or(0, |length| u32::from_le_bytes(*length));
     (HEADER_BYTES + length as usize).saturating_sub(partial.len())
-}
-
-/// Bytes can be received later.
-fn is_passing(error: &io::Error) -> bool {
-    stream::fails_for_now(error) || error.kind() == io::ErrorKind::Interrupted
 }

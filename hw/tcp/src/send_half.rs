@@ -310,8 +310,8 @@ fn retrying(call: impl Fn() -> io::Result<usize>) -> io::Result<Option<usize>> {
     loop {
         return match call() {
             Ok(count) => Ok(Some(count)),
-            Err(error) if stream::fails_for_now(&error) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if stream::fails_for_now(&error) => Ok(None),
             Err(error) => Err(error),
         };
     }

@@ -89,23 +89,16 @@ fn run_badly(seed: u64) {
 #[test]
 fn each_call_may_fail_once() {
     for seed in seeds().unwrap_or(0..2) {
-        let calls = run_with(seed, None, false).calls;
-        assert!(calls.len() > 100, "{} calls", calls.len());
-        for (at, call) in calls.iter().enumerate() {
-            let errors = call.errors();
-            // An ordinary run takes the errors by turns.
-            let turn = [errors[at % errors.len()]];
-            for errno in if seeds().is_some() { errors } else { &turn } {
-                let failure = Failure { at, errno: *errno };
-                let may_break = !call.passes(*errno);
-                let done = catch_unwind(|| run_with(seed, Some(failure), may_break));
-                assert!(done.is_ok(), "{MORE}={seed}..{}: {call:?} {failure:?}", seed + 1);
-            }
+        let failures = run_with(seed, None).failures(seeds().is_some());
+        assert!(failures.len() > 100, "{} calls", failures.len());
+        for failure in failures {
+            let done = catch_unwind(|| run_with(seed, Some(failure)));
+            assert!(done.is_ok(), "{MORE}={seed}..{}: {failure:?}", seed + 1);
         }
     }
 }
 
-fn run_with(seed: u64, failure: Option<Failure>, may_break: bool) -> Audit {
+fn run_with(seed: u64, failure: Option<Failure>) -> Audit {
     let mut random = Random::stream(seed, 0);
     let faults = Faults { failure, ..Faults::default() };
     let world = World::enter(Settings {
@@ -118,6 +111,7 @@ fn run_with(seed: u64, failure: Option<Failure>, may_break: bool) -> Audit {
     let mut make = |process| world.run_as(process, || device(process, HOUR, &mut random));
     match (make(0), make(1)) {
         (Ok(one), Ok(other)) => {
+            let may_break = failure.is_some_and(|failure| !failure.passes());
             let plan = Plan { seed, steps: 40, length_max: 2900, ends: Ends::None, may_break };
             Scenario::new(&world, plan, vec![one, other]).run();
         }

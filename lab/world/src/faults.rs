@@ -1,5 +1,7 @@
 //! Which calls fail, and how.
 
+use std::collections::BTreeMap;
+
 use tagmatch_testkit::random::Random;
 
 /// A call that the world answers, or lets fail before the kernel answers it.
@@ -49,12 +51,6 @@ impl Call {
             Call::Socket => &[libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM],
             _ => &[],
         }
-    }
-
-    /// Whether an error passes: a program goes on as if nothing was.
-    #[must_use]
-    pub fn passes(self, errno: i32) -> bool {
-        self.passing().contains(&errno)
     }
 
     /// All errors that the manual pages give and that no bug of the caller causes.
@@ -111,13 +107,23 @@ impl Call {
     }
 }
 
-/// One call of a scenario, counted over all calls, and the error that it returns.
+/// One call of a scenario, and the error that it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its number among the calls that can fail, from 0.
-    pub at: usize,
+    /// The call.
+    pub call: Call,
+    /// Its number among the calls of its kind, from 0.
+    pub number: usize,
     /// The error.
     pub errno: i32,
+}
+
+impl Failure {
+    /// Whether the error passes: a program goes on as if nothing was.
+    #[must_use]
+    pub fn passes(self) -> bool {
+        self.call.passing().contains(&self.errno)
+    }
 }
 
 /// How badly the system answers.
@@ -137,21 +143,22 @@ pub struct Faults {
 /// The faults of a world, and what was called so far.
 pub(crate) struct FaultState {
     pub(crate) faults: Faults,
-    /// The calls that could fail, in their order.
-    pub(crate) calls: Vec<Call>,
+    /// How many calls of each kind there were.
+    pub(crate) counts: BTreeMap<Call, usize>,
 }
 
 impl FaultState {
     pub(crate) fn new(faults: Faults) -> Self {
-        FaultState { faults, calls: Vec::new() }
+        FaultState { faults, counts: BTreeMap::new() }
     }
 
     /// The error that this call returns, if it is to fail.
     pub(crate) fn strike(&mut self, call: Call, random: &mut Random) -> Result<(), i32> {
-        let at = self.calls.len();
-        self.calls.push(call);
+        let count = self.counts.entry(call).or_default();
+        let number = *count;
+        *count += 1;
         if let Some(failure) = self.faults.failure
-            && failure.at == at
+            && (failure.call, failure.number) == (call, number)
         {
             return Err(failure.errno);
         }

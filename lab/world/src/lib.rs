@@ -28,6 +28,7 @@ mod scope;
 mod stream;
 mod waiting;
 
+use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -49,8 +50,26 @@ pub struct World {
 pub struct Audit {
     /// Descriptors of the world that are open.
     pub open: Vec<i32>,
-    /// The calls that could have failed, in their order.
-    pub calls: Vec<Call>,
+    /// How many calls of each kind could have failed.
+    pub calls: BTreeMap<Call, usize>,
+}
+
+impl Audit {
+    /// Each of the calls with each of its errors; with one of them, by turns, unless `all`.
+    #[must_use]
+    pub fn failures(&self, all: bool) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        for (call, count) in &self.calls {
+            let errors = call.errors();
+            for number in 0..*count {
+                let turn = &errors[number % errors.len()..][..1];
+                let errors = if all { errors } else { turn };
+                let of_errno = |errno: &i32| Failure { call: *call, number, errno: *errno };
+                failures.extend(errors.iter().map(of_errno));
+            }
+        }
+        failures
+    }
 }
 
 fn ask<T>(act: impl FnOnce(&mut Kernel) -> T) -> T {
@@ -145,7 +164,7 @@ impl World {
     #[must_use]
     pub fn leave(self) -> Audit {
         let kernel = scope::enter(None).expect("the thread has a world");
-        Audit { open: kernel.files.into_keys().collect(), calls: kernel.faults.calls }
+        Audit { open: kernel.files.into_keys().collect(), calls: kernel.faults.counts }
     }
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod lifeline;
 mod orders;
 mod watching;
 
-use std::mem::{replace, take};
+use std::mem::take;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -76,10 +76,8 @@ impl Lifelines {
         if self.here.len() > HERE_MAX && !self.is_alone && !self.new.is_empty() {
             self.leave_to_threads(watcher);
         }
-        for lifeline in self.new.drain(..) {
-            // Does nothing for one that a thread has taken.
-            watch_here(&lifeline, watcher);
-        }
+        // One that can't be watched now, for want of memory, is tried again at the next call.
+        self.new.retain(|lifeline| !watch_here(lifeline, watcher));
     }
 
     fn leave_to_threads(&mut self, watcher: &Watcher) {
@@ -88,6 +86,7 @@ impl Lifelines {
         }
         let Some(threads) = &mut self.threads else { return };
         let is_alone = &mut self.is_alone;
+        let new = &mut self.new;
         self.here.retain(|lifeline| {
             // A lifeline that the thread can't take now is tried again with the next one.
             let Ok(thread) = threads.with_room() else {
@@ -97,7 +96,7 @@ impl Lifelines {
             unwatch_here(lifeline, watcher);
             let is_moved = lifeline.move_to(&thread);
             if !is_moved {
-                watch_here(lifeline, watcher);
+                new.push(Arc::clone(lifeline));
             }
             !is_moved
         });
@@ -129,16 +128,23 @@ impl Drop for Lifelines {
     }
 }
 
-fn watch_here(lifeline: &Lifeline, watcher: &Watcher) {
+/// Watches a lifeline whose descriptors are in the program's table. `false` if that fails.
+fn watch_here(lifeline: &Lifeline, watcher: &Watcher) -> bool {
+    let mut is_watched = true;
     lifeline.watch_here(|ends| {
-        if !replace(&mut ends.is_socket_watched, true) {
-            let _ = watcher.watch(ends.socket.as_fd(), Watched::Socket(lifeline.peer()));
+        if !ends.is_socket_watched {
+            let what = Watched::Socket(lifeline.peer());
+            ends.is_socket_watched = watcher.watch(ends.socket.as_fd(), what).is_ok();
         }
-        let was_watched = replace(&mut ends.is_pidfd_watched, true);
-        if let Some(pidfd) = ends.pidfd.as_ref().filter(|_| !was_watched) {
-            let _ = watcher.watch(pidfd.as_fd(), Watched::Process(lifeline.peer()));
+        if let Some(pidfd) = &ends.pidfd
+            && !ends.is_pidfd_watched
+        {
+            let what = Watched::Process(lifeline.peer());
+            ends.is_pidfd_watched = watcher.watch(pidfd.as_fd(), what).is_ok();
         }
+        is_watched = ends.is_socket_watched && (ends.is_pidfd_watched || ends.pidfd.is_none());
     });
+    is_watched
 }
 
 fn unwatch_here(lifeline: &Lifeline, watcher: &Watcher) {

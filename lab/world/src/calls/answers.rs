@@ -22,8 +22,13 @@ pub(super) fn answer<T>(world: Option<Answer<T>>, call: Call) -> Option<Result<T
     match world? {
         Some(answer) => Some(answer),
         // A descriptor of the real kernel: its calls fail as well.
-        None => ask(|kernel| kernel.strike(call))?.err().map(Err),
+        None => failure(call).map(Err),
     }
+}
+
+/// The error of a call that the real kernel would answer, if the call is to fail.
+pub(super) fn failure(call: Call) -> Option<i32> {
+    ask(|kernel| kernel.strike(call))?.err()
 }
 
 pub(super) fn count(length: usize) -> ssize_t {

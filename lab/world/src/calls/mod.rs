@@ -6,6 +6,7 @@
 #[macro_use]
 mod real;
 mod answers;
+mod memory;
 mod options;
 mod sockets;
 mod transfers;
@@ -15,6 +16,6 @@ pub(crate) use sockets::close_descriptor;
 
 /// Has the linker keep the functions of this folder: it takes from a library what is named.
 pub(crate) fn keep() {
-    let functions = [sockets::names(), transfers::names(), options::names(), waiting::names()];
-    std::hint::black_box(functions);
+    let sockets = [sockets::names(), transfers::names(), options::names()];
+    std::hint::black_box((sockets, memory::names(), waiting::names()));
 }

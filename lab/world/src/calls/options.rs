@@ -4,9 +4,12 @@ use std::ffi::c_void;
 
 use libc::{c_int, c_uint, socklen_t, ssize_t};
 
-use super::answers::{answer, count, put, result};
+use super::answers::{answer, count, failure, put, result};
 use crate::faults::Call;
 use crate::scope::ask;
+
+/// `SO_PEERPIDFD`, since Linux 6.5; not in every version of the libc crate.
+const SO_PEERPIDFD: c_int = 77;
 
 /// The beginning of `struct tcp_info`, as far as `hw/os` reads it.
 #[repr(C)]
@@ -40,6 +43,12 @@ unsafe extern "C" fn getsockopt(
         // SAFETY: the caller gives the length of its room.
         unsafe { *length as usize }
     };
+    if level == libc::SOL_SOCKET
+        && name == SO_PEERPIDFD
+        && let Some(errno) = failure(Call::PidFd)
+    {
+        return result(Err(errno));
+    }
     let world = ask(|kernel| {
         if level == libc::IPPROTO_TCP && name == libc::TCP_INFO && room >= size_of::<TcpInfo>() {
             let info = kernel.info(fd)?.ok()?;
@@ -129,6 +138,9 @@ unsafe extern "C" fn getrandom(to: *mut c_void, length: usize, flags: c_uint) ->
     let world = ask(|kernel| {
         if let Err(errno) = kernel.strike(Call::GetRandom) {
             return Some(Err(errno));
+        }
+        if !kernel.has_network {
+            return None;
         }
         let bits = |_| kernel.random.bits().to_ne_bytes();
         let bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(bits).take(length).collect();

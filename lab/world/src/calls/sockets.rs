@@ -4,21 +4,20 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libc::{c_int, sockaddr, socklen_t};
 
-use super::answers::{answer, open_file, place_holder, result};
+use super::answers::{answer, failure, open_file, place_holder, result};
 use crate::faults::Call;
 use crate::kernel::File;
 use crate::scope::ask;
 
 #[unsafe(no_mangle)]
 extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let has_network = ask(|kernel| kernel.has_network).unwrap_or(false);
     let is_tcp = domain == libc::AF_INET && kind & 0xf == libc::SOCK_STREAM;
-    let world = if is_tcp {
+    let world = if is_tcp && has_network {
         open_file(Call::Socket, || File::Fresh(None))
     } else {
-        let has_network = ask(|kernel| kernel.has_network).unwrap_or(false);
         let no_family = (has_network && domain == libc::AF_INET6).then_some(libc::EAFNOSUPPORT);
-        let strike = || ask(|kernel| kernel.strike(Call::Socket))?.err();
-        no_family.or_else(strike).map(Err)
+        no_family.or_else(|| failure(Call::Socket)).map(Err)
     };
     match world {
         Some(answer) => result(answer),

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use libc::c_int;
+use libc::{c_int, c_uint};
 
-use super::answers::{answer, open_file, result};
+use super::answers::{answer, failure, open_file, result};
 use crate::faults::Call;
 use crate::kernel::{File, Kernel, Watch};
 use crate::scope::{ask, run_others};
@@ -73,6 +73,14 @@ unsafe extern "C" fn epoll_wait(
             epoll_wait
                 as fn(set: c_int, to: *mut libc::epoll_event, most: c_int, timeout: c_int) -> c_int
         ),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn eventfd(value: c_uint, flags: c_int) -> c_int {
+    match failure(Call::EventFd) {
+        Some(errno) => result(Err(errno)),
+        None => real!(eventfd as fn(value: c_uint, flags: c_int) -> c_int),
     }
 }
 

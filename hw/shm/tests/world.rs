@@ -1,0 +1,153 @@
+//! How two workers meet over shared memory, where each call fails once (`lab/world`).
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use tagmatch_device::{Device, DownReason, PeerId};
+use tagmatch_shm::{Shm, ShmConfig};
+use tagmatch_testkit::device::{Owned, PATIENCE, message, poll, up};
+use tagmatch_world::{Audit, Failure, Faults, Settings, World};
+
+/// What a worker has reported of the other one.
+#[derive(Default)]
+struct Reports {
+    peer: Option<PeerId>,
+    down: Option<DownReason>,
+    messages: usize,
+}
+
+impl Reports {
+    /// Takes the next event.
+    fn hear(&mut self, device: &mut Shm) {
+        match poll(device) {
+            None => {}
+            Some(Owned::Up(peer, _)) => {
+                assert!(self.peer.is_none() && self.down.is_none(), "up a second time");
+                self.peer = Some(peer);
+            }
+            Some(Owned::Message(peer, _, bytes)) => {
+                assert_eq!((Some(peer), &bytes[..]), (self.peer, &b"there"[..]));
+                assert!(self.down.is_none(), "a message of a peer that is down");
+                self.messages += 1;
+            }
+            Some(Owned::Down(_, reason)) => {
+                assert!(self.down.is_none(), "down a second time");
+                assert!(!matches!(reason, DownReason::Bug(_)), "{reason:?}");
+                self.down = Some(reason);
+            }
+            Some(other) => panic!("{other:?}"),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.messages == 1 || self.down.is_some()
+    }
+}
+
+fn config() -> ShmConfig {
+    ShmConfig::default().connect_timeout(Duration::from_secs(1))
+}
+
+/// Descriptors and mappings of shared memory that this process has.
+fn held() -> [usize; 2] {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    [descriptors, maps.lines().filter(|line| line.contains("memfd:")).count()]
+}
+
+/// Waits until this process holds no more than before: a thread closes descriptors of peers.
+fn wait_until_held(before: [usize; 2]) {
+    let start = Instant::now();
+    while held() != before {
+        assert!(start.elapsed() < PATIENCE, "{before:?} before, {:?} left", held());
+        std::thread::yield_now();
+    }
+}
+
+/// Another worker meets this one, they send each other a message, and the other one leaves.
+fn meet(staying: &mut Shm, calls_first: bool, failure: Option<Failure>) -> Audit {
+    let may_break = failure.is_some_and(|failure| !failure.passes());
+    let world = World::enter(Settings {
+        seed: 1,
+        has_network: false,
+        faults: Faults { failure, ..Faults::default() },
+        sent_max: 0,
+        received_max: 0,
+    });
+    let mut reports = [Reports::default(), Reports::default()];
+    let mut called = None;
+    match Shm::new(config()).map(up) {
+        Err(error) => {
+            let errno = failure.expect("no call has failed").errno;
+            let cause = std::io::Error::from_raw_os_error(errno).to_string();
+            let text = error.to_string();
+            assert!(text.contains(&cause) || text.contains("limit"), "{cause}: {text}");
+        }
+        Ok(mut coming) => {
+            let begun = if calls_first {
+                coming.connect(&staying.address())
+            } else {
+                staying.connect(&coming.address())
+            };
+            let is_begun = begun.is_ok();
+            called = begun.as_ref().ok().copied().filter(|_| !calls_first);
+            assert!(is_begun || may_break, "{begun:?}");
+            let start = Instant::now();
+            let mut has_sent = [false; 2];
+            while is_begun && !reports.iter().all(Reports::is_done) {
+                assert!(start.elapsed() < PATIENCE, "neither a message nor an end");
+                for (at, device) in [&mut *staying, &mut coming].into_iter().enumerate() {
+                    reports[at].hear(device);
+                    if let Some(peer) = reports[at].peer
+                        && !has_sent[at]
+                    {
+                        has_sent[at] = device.send(peer, message(b"there")).is_ok();
+                    }
+                }
+                let is_broken = reports.iter().any(|reports| reports.down.is_some());
+                assert!(!is_broken || may_break, "{:?}", reports.map(|reports| reports.down));
+                // The end that has called and got nowhere tells nobody.
+                if is_broken && reports.iter().any(|reports| reports.peer.is_none()) {
+                    break;
+                }
+            }
+        }
+    }
+    let audit = world.leave();
+    let start = Instant::now();
+    // A worker that has called hears how that ends, in any case.
+    while (reports[0].peer.is_some() || called.is_some()) && reports[0].down.is_none() {
+        assert!(start.elapsed() < PATIENCE, "the end of the other worker is not told");
+        reports[0].hear(staying);
+    }
+    if let Some(peer) = reports[0].peer.or(called) {
+        staying.forget(peer);
+    }
+    audit
+}
+
+/// A call that fails ends an attempt, or keeps a worker from being made, with an error that says
+/// what was wrong. Nothing of it is left in a worker that stays, which meets others afterwards.
+#[test]
+fn each_call_of_a_meeting_may_fail_once() {
+    let mut staying = up(Shm::new(config()).unwrap());
+    // An ordinary run takes the errors of each call by turns.
+    let takes_all = std::env::var_os("TAGMATCH_WORLD_SEEDS").is_some();
+    for calls_first in [true, false] {
+        // What a process has once it has after this.
+        meet(&mut staying, calls_first, None);
+        let before = held();
+        let failures = meet(&mut staying, calls_first, None).failures(takes_all);
+        wait_until_held(before);
+        assert!(failures.len() > 20, "{failures:?}");
+        for failure in failures {
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                meet(&mut staying, calls_first, Some(failure));
+                wait_until_held(before);
+            }));
+            assert!(done.is_ok(), "{calls_first} {failure:?}");
+        }
+        meet(&mut staying, calls_first, None);
+    }
+}
