@@ -91,13 +91,13 @@ impl State {
         self.engine.progress_until(request)
     }
 
-    /// Makes progress as [`State::progress_until`] does, and takes the result if the request is
-    /// over with success.
+    /// Makes progress as [`State::progress_until`] does, and tells whether the request is over, and
+    /// how.
     #[inline(always)]
     pub(crate) fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd {
         if self.sleepers > 0 {
             self.progress();
-            return self.engine.requests_mut().take_end(request);
+            return self.engine.requests().waited_end(request);
         }
         self.engine.progress_to_end(request)
     }

@@ -207,7 +207,7 @@ impl WorkerEngine {
             WorkerEngine::Matching(engine) => engine.progress_to_end(request),
             WorkerEngine::Delegated(engine) => {
                 out_of_line(|| engine.progress_until(request));
-                engine.requests_mut().take_end(request)
+                engine.requests().waited_end(request)
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::awaited::Awaited;
 use crate::end::{End, QueuedRequest, QueuedSend};
 use crate::envelope::{Match, Peer, SendOptions, Status};
 use crate::error::Failed;
-use crate::raw::push_made;
+use crate::raw::place_at_end;
 use crate::wait::{Limit, wait_within};
 use crate::worker::WorkerOf;
 
@@ -67,8 +67,8 @@ impl<T: EndTaker> EndList for WorkerEnds<'_, T> {
     }
 
     #[inline(always)]
-    fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
-        self.taker.done(context, Status::new(status, self.worker), buffer);
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: impl Into<Buffer>) {
+        self.taker.done(context, Status::new(status, self.worker), buffer.into());
     }
 
     fn rare(&mut self, end: fallback::End) {
@@ -91,12 +91,10 @@ impl EndList for Added<'_> {
     }
 
     #[inline(always)]
-    fn done(&mut self, context: u64, status: fallback::Status, buffer: Buffer) {
-        let worker = self.worker;
-        push_made(self.ends, || {
-            let result = Ok(Status::new(status, worker));
-            End::Operation { context, result, buffer }
-        });
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: impl Into<Buffer>) {
+        let place = place_at_end(self.ends);
+        let result = Ok(Status::new(status, self.worker));
+        place.put(End::Operation { context, result, buffer: buffer.into() });
         self.room -= 1;
     }
 

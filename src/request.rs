@@ -94,24 +94,24 @@ impl<A: Access> Pending<A> {
     fn test<T: Output>(&mut self) -> Option<Result<T, Failed>> {
         let worker = self.access.fixed().worker;
         let mut state = self.access.lock();
-        match state.progress_to_end(self.request) {
-            WaitedEnd::Done(status, buffer) => {
-                self.request = RequestId::NONE;
-                A::unlock(state);
-                Some(Ok(T::new(Status::new(status, worker), buffer)))
-            }
-            WaitedEnd::Failed => {
-                let request = std::mem::replace(&mut self.request, RequestId::NONE);
-                let completion = state.engine.requests_mut().take(request);
-                A::unlock(state);
-                Some(Err(*failed(completion, worker)))
-            }
-            WaitedEnd::UnderWay => {
-                A::unlock(state);
-                let is_taken = self.request == RequestId::NONE;
-                is_taken.then(|| Err(*failed(None, worker)))
-            }
+        let end = state.progress_to_end(self.request);
+        if end == WaitedEnd::Done
+            && let Some(ended) = state.engine.requests_mut().ended(self.request)
+        {
+            let (status, buffer) = ended.take();
+            self.request = RequestId::NONE;
+            A::unlock(state);
+            return Some(Ok(T::new(Status::new(status, worker), buffer)));
         }
+        if end == WaitedEnd::UnderWay {
+            A::unlock(state);
+            let is_taken = self.request == RequestId::NONE;
+            return is_taken.then(|| Err(*failed(None, worker)));
+        }
+        let request = std::mem::replace(&mut self.request, RequestId::NONE);
+        let completion = state.engine.requests_mut().take(request);
+        A::unlock(state);
+        Some(Err(*failed(completion, worker)))
     }
 
     /// `None`: the limit was reached first. The result is in a box for the reason that [`failed`]

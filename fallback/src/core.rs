@@ -14,7 +14,7 @@ use crate::credit::{Amount, CreditGrant};
 use crate::decisions::Decision;
 use crate::error::{Fault, PeerFault};
 use crate::offload::Offload;
-use crate::peers::peer::{self, Peer, PeerState};
+use crate::peers::peer::{self, PeerState};
 use crate::receiving::unexpected::{ArrivedMessage, Payload};
 use crate::requests::ends::EndList;
 use crate::requests::line::RequestOwner;
@@ -111,6 +111,7 @@ impl Core {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn other_message(
         &mut self,
@@ -181,10 +182,15 @@ impl Core {
     ) -> EagerTaken {
         let state = &mut self.state;
         let Incoming { peer, immediate, ref bytes, .. } = *incoming;
-        let Some(tmh) = WireMessage::parse_eager(bytes) else { return EagerTaken::No };
-        if IS_SHORT && tmh.app_ctx.ack_wanted() {
-            return EagerTaken::AsksMore;
-        }
+        let tmh = if IS_SHORT {
+            let Some(plain) = WireMessage::parse_plain_eager(bytes) else {
+                return EagerTaken::AsksMore;
+            };
+            plain
+        } else {
+            let Some(tmh) = WireMessage::parse_eager(bytes) else { return EagerTaken::No };
+            tmh
+        };
         let Some(known) = state.peers.get_mut(peer.index()) else { return EagerTaken::No };
         let length = bytes.len() - TMH_BYTES;
         let cost = Amount::eager(length);
@@ -206,37 +212,43 @@ impl Core {
         }
         if let Some(matched) = state.requests.matched(index) {
             let line = &mut *matched.line;
-            let mut truncated = false;
-            if length > line.buffer.len() {
-                truncated = slices::take_long(&mut line.buffer, &{ *bytes });
-                state.counters.truncated += u64::from(truncated);
-            }
-            bytes.copy_to_room(TMH_BYTES, line.buffer.room().unwrap_or_default());
-            state.counters.posted += 1;
+            let tag = tmh.tag;
+            let is_long = length > line.buffer.len();
             let length = length as u64;
-            let status = Status { source: peer, tag: tmh.tag, length, truncated, immediate };
+            let status = Status { source: peer, tag, length, truncated: false, immediate };
             if !IS_SHORT {
-                state.observer.tell(|observer| observer.matched(index, &{ status }, false));
+                let truncated = is_long && slices::is_too_long(&line.buffer, length);
+                let status = Status { truncated, ..status };
+                state.observer.tell(|observer| observer.matched(index, &status, false));
             }
-            match line.owner {
-                RequestOwner::Asks => line.finish(&status),
-                RequestOwner::Queue => {
-                    if !matched.end_at_once(&status, ends) {
-                        state.requests.end_later(index, &status);
+            if is_long {
+                let request = matched.request();
+                state.take_long(request, &{ status }, &{ *bytes });
+            } else {
+                bytes.copy_to_room(TMH_BYTES, line.buffer.room().unwrap_or_default());
+                state.counters.posted += 1;
+                match line.owner {
+                    RequestOwner::Asks => line.finish(&status),
+                    RequestOwner::Queue => {
+                        if !matched.end_at_once(&status, ends) {
+                            state.requests.end_later(index, &status);
+                        }
+                    }
+                    RequestOwner::Sleeps | RequestOwner::Gone => {
+                        line.finish(&status);
+                        let request = matched.request();
+                        state.requests.tell_owner(request);
                     }
                 }
-                RequestOwner::Sleeps | RequestOwner::Gone => {
-                    line.finish(&status);
-                    let request = matched.request();
-                    state.requests.tell_owner(request);
-                }
             }
         }
-        if tmh.app_ctx.ack_wanted() {
-            state.acknowledge(peer, Some(tmh.app_ctx.operation()));
-        }
-        if is_low {
-            state.grant_credit(peer);
+        if !IS_SHORT {
+            if tmh.app_ctx.ack_wanted() {
+                state.acknowledge(peer, Some(tmh.app_ctx.operation()));
+            }
+            if is_low {
+                state.grant_credit(peer);
+            }
         }
         EagerTaken::Yes
     }
@@ -555,16 +567,25 @@ impl Core {
             }
             return self.receive_unexpected(message, buffer, context);
         }
-        if let Some(source) = pattern.source() {
-            let id = PeerId(source.0);
-            let lives = |p: &Peer| p.id == id && !matches!(p.state, PeerState::Down(_));
-            if !state.peers.get(id.index()).is_some_and(lives)
-                && let Some(fault) = peer::fault_of(&state.peers, id)
-            {
-                return refuse(fault, buffer.into_buffer());
-            }
-        }
-        let handle = state.posted.post(*pattern, vacant.index());
+        let peers = &state.peers;
+        let source = pattern.source().map(|source| PeerId(source.0));
+        let lives = |id: PeerId| {
+            let known = peers.get(id.index());
+            known.is_some_and(|p| p.id == id && !matches!(p.state, PeerState::Down(_)))
+        };
+        let is_allowed =
+            || source.is_none_or(|id| lives(id) || peer::fault_of(peers, id).is_none());
+        // If an equal receive waits, its peer is not down, except that a NIC still has to give back
+        // receives of a peer that is down.
+        let handle = if self.leaves_short_way && !is_allowed() {
+            None
+        } else {
+            state.posted.post_if(*pattern, vacant.index(), is_allowed)
+        };
+        let Some(handle) = handle else {
+            let fault = source.and_then(|id| peer::fault_of(peers, id));
+            return refuse(fault.unwrap_or(Fault::Closed), buffer.into_buffer());
+        };
         let request = vacant.post(handle, buffer, context);
         if self.leaves_short_way {
             self.posted_observed(request, &{ *pattern }, is_sole);

@@ -169,19 +169,23 @@ impl Pool {
 
 /// The credit that one peer was granted.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 pub(crate) struct CreditGrant {
     /// The part of the limit that came from the pool.
     from_pool: Amount,
     limit: Amount,
     /// Below this the peer may be due more; see `set_limit`.
     low: Amount,
-    /// The outstanding credit without `above`.
+    /// The outstanding credit without what is above `low`.
     reserve: Amount,
-    /// The outstanding credit beyond `low`: a message that it covers changes nothing else here.
-    /// Zero if messages or bytes are low.
-    above: Amount,
+    /// The messages of the outstanding credit beyond `low`. A message that these and `above_bytes`
+    /// cover changes nothing else here. Zero if messages or bytes are low.
+    above_messages: u64,
     held: Amount,
     closed: bool,
+    /// The bytes that belong to `above_messages`. The two are not neighbours: the compiler would
+    /// make vectors of them for each message.
+    above_bytes: u64,
 }
 
 impl CreditGrant {
@@ -209,14 +213,21 @@ impl CreditGrant {
     /// The credit that was granted and is not spent yet.
     #[inline]
     fn outstanding(&self) -> Amount {
-        self.reserve.plus(self.above)
+        self.reserve.plus(self.above())
+    }
+
+    #[inline(always)]
+    fn above(&self) -> Amount {
+        Amount { messages: self.above_messages, bytes: self.above_bytes }
     }
 
     fn set_outstanding(&mut self, outstanding: Amount) {
         let low = self.low;
         let is_high = outstanding.covers(low);
-        self.above = if is_high { outstanding.minus(low) } else { Amount::default() };
-        self.reserve = outstanding.minus(self.above);
+        let above = if is_high { outstanding.minus(low) } else { Amount::default() };
+        self.above_messages = above.messages;
+        self.above_bytes = above.bytes;
+        self.reserve = outstanding.minus(above);
     }
 
     /// Accounts for a message that has come within the credit and is gone again at once:
@@ -231,8 +242,8 @@ impl CreditGrant {
     #[inline(always)]
     pub(crate) fn passed_high(&mut self, cost: Amount) {
         debug_assert!(self.stays_high(cost) && !self.closed);
-        self.above.messages = self.above.messages.wrapping_sub(cost.messages);
-        self.above.bytes = self.above.bytes.wrapping_sub(cost.bytes);
+        self.above_messages = self.above_messages.wrapping_sub(cost.messages);
+        self.above_bytes = self.above_bytes.wrapping_sub(cost.bytes);
     }
 
     /// The credit of messages that are gone, which the peer was not granted again yet: what is
@@ -244,7 +255,7 @@ impl CreditGrant {
     /// Whether the peer has credit for a message, and will not be due more after it.
     #[inline(always)]
     pub(crate) fn stays_high(&self, cost: Amount) -> bool {
-        self.above.covers(cost)
+        self.above().covers(cost)
     }
 
     /// Whether the peer has credit for a message.

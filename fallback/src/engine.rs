@@ -314,7 +314,7 @@ impl<D: Device> MatchEngine for Engine<D> {
 
     #[inline]
     fn progress(&mut self) -> usize {
-        self.progress_into(&mut NoEnds)
+        self.progress_while(&mut NoEnds, |_| true)
     }
 
     #[inline]
@@ -322,7 +322,11 @@ impl<D: Device> MatchEngine for Engine<D> {
         if self.requests_mut().has_ends() {
             self.requests_mut().take_ends(ends);
         }
-        let events = self.progress_into(ends);
+        let events = if ends.has_room() {
+            self.progress_while(ends, EndList::has_room)
+        } else {
+            self.progress()
+        };
         if self.requests_mut().has_ends() {
             self.requests_mut().take_ends(ends);
         }
@@ -349,9 +353,9 @@ impl<D: Device> MatchEngine for Engine<D> {
     fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd {
         let mut events = 0;
         loop {
-            // The result is taken as soon as it is there, by one look at the request.
-            let end = self.requests_mut().take_end(request);
-            if !matches!(end, WaitedEnd::UnderWay) {
+            // One look at the request after each event.
+            let end = self.requests().waited_end(request);
+            if end != WaitedEnd::UnderWay {
                 // One that always finds its request over must not keep others from going out.
                 if !self.sending.waiting_for_room().is_empty() {
                     self.retry();
@@ -367,7 +371,7 @@ impl<D: Device> MatchEngine for Engine<D> {
             return WaitedEnd::UnderWay;
         }
         self.retry();
-        self.requests_mut().take_end(request)
+        self.requests().waited_end(request)
     }
 
     fn cancel(&mut self, request: RequestId) {
@@ -421,9 +425,9 @@ impl<D: Device> Engine<D> {
     }
 
     #[inline(always)]
-    fn progress_into(&mut self, ends: &mut impl EndList) -> usize {
+    fn progress_while<E: EndList>(&mut self, ends: &mut E, goes_on: impl Fn(&E) -> bool) -> usize {
         let mut events = 0;
-        while events < EVENTS_PER_PROGRESS && self.take_event(ends) {
+        while events < EVENTS_PER_PROGRESS && goes_on(ends) && self.take_event(ends) {
             events += 1;
         }
         if !self.sending.waiting_for_room().is_empty() {
@@ -506,6 +510,8 @@ impl<D: Device> Engine<D> {
         if state.fault_of(peer).is_none() {
             // Reads come back from the device before its own word that the peer is down.
             state.peer_mut(peer).state = PeerState::Down(fault);
+            // Receives that name the peer are posted until then.
+            state.posted.forget_latest();
             state.counters.peer_faults += u64::from(fault.is_counted());
             self.device.disconnect(peer);
         }

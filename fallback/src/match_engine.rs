@@ -286,15 +286,14 @@ pub trait MatchEngine: FlushEngine {
     where
         Self: Sized;
 
-    /// As [`MatchEngine::progress_until`], and takes the result if the request is over with
-    /// success.
+    /// As [`MatchEngine::progress_until`], and tells whether the request is over, and how.
     #[inline(always)]
     fn progress_to_end(&mut self, request: RequestId) -> WaitedEnd
     where
         Self: Sized,
     {
         self.progress_until(request);
-        self.requests_mut().take_end(request)
+        self.requests().waited_end(request)
     }
 
     /// As [`MatchEngine::progress`], then [`Requests::take_ends`]. A message of a queued receive

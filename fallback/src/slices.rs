@@ -15,7 +15,6 @@ use tagmatch_device::{Buffer, Bytes, Device};
 
 use crate::error::Fault;
 use crate::requests::request::Refused;
-use crate::wire::TMH_BYTES;
 
 /// Memory in which eager messages are gathered. It grows to the longest of them.
 #[derive(Clone, Debug, Default)]
@@ -36,15 +35,6 @@ impl Scratch {
         }
         &self.0
     }
-}
-
-/// Copies an eager message that is longer than the bytes that its receive's buffer shows to the
-/// buffer's slices, if it has any. Gives whether the message is truncated.
-#[cold]
-#[inline(never)]
-pub(crate) fn take_long(buffer: &mut Buffer, message: &Bytes<'_>) -> bool {
-    buffer.scatter(message, TMH_BYTES);
-    message.len() - TMH_BYTES > buffer.total_len()
 }
 
 /// Copies a message that has waited to the slices, if there are any.

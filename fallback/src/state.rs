@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Buffer, OrBug, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, Bytes, OrBug, PeerId, RemoteSpan};
 use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
 
@@ -175,31 +175,42 @@ impl ProtocolState {
 
     /// Puts a message that has just come into a receive's buffer.
     pub(crate) fn deliver_here(&mut self, request: RequestId, arrival: &ArrivedMessage<'_>) {
-        let ArrivedMessage { mut status, ack, payload } = *arrival;
+        let ArrivedMessage { status, ack, payload } = *arrival;
         let peer = status.source;
         let cost = match payload {
             Payload::Here(_) => Amount::of_eager(status.length),
             Payload::Remote(_) => Amount::RENDEZVOUS,
         };
-        let Some(mut buffer) = self.buffer_for(request, peer) else {
-            return self.freed(peer, cost);
-        };
-        self.counters.posted += 1;
         match payload {
             Payload::Here(bytes) => {
-                bytes.copy_to_room(TMH_BYTES, buffer.room().unwrap_or_default());
-                buffer.scatter(bytes, TMH_BYTES);
-                self.truncate(&mut status, &buffer);
-                self.requests.complete(request, Ok(status), buffer);
+                self.take_long(request, &status, bytes);
                 self.acknowledge(peer, ack.ack_wanted().then(|| ack.operation()));
                 self.freed(peer, cost);
             }
             Payload::Remote(span) => {
+                let buffer = self.buffer_for(request, peer);
                 self.freed(peer, cost);
-                let operation = ack.operation();
-                self.pull(MatchedRendezvous { request, status, span, operation, buffer });
+                if let Some(buffer) = buffer {
+                    self.counters.posted += 1;
+                    let operation = ack.operation();
+                    self.pull(MatchedRendezvous { request, status, span, operation, buffer });
+                }
             }
         }
+    }
+
+    /// Puts an eager message that has just come into a receive's buffer, of several slices or too
+    /// short as it may be, and ends the receive.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_long(&mut self, request: RequestId, status: &Status, bytes: &Bytes<'_>) {
+        let mut status = *status;
+        let Some(mut buffer) = self.buffer_for(request, status.source) else { return };
+        self.counters.posted += 1;
+        bytes.copy_to_room(TMH_BYTES, buffer.room().unwrap_or_default());
+        buffer.scatter(bytes, TMH_BYTES);
+        self.truncate(&mut status, &buffer);
+        self.requests.complete(request, Ok(status), buffer);
     }
 
     /// Puts a message that has waited into a receive's buffer.

@@ -16,7 +16,8 @@ impl EndList for Contexts {
         self.0.len() < self.1
     }
 
-    fn done(&mut self, context: u64, _: Status, _: Buffer) {
+    fn done(&mut self, context: u64, _: Status, buffer: impl Into<Buffer>) {
+        drop(buffer.into());
         self.0.push(context);
     }
 

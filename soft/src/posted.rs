@@ -115,14 +115,48 @@ impl<T: Copy> PostedList<T> {
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
         let (envelope, shape) = key_of(&pattern);
-        if self.patience != 0 {
-            return self.post_indexed(envelope, shape, value);
+        match self.lane_to_share(envelope, shape) {
+            Some(lane) => self.post_sharing(lane, value),
+            None => self.post_alone(envelope, shape, value),
         }
-        match self.short.lane_of_like(envelope, shape) {
-            Some(lane) if self.sharing < SHARING_MAX => self.post_sharing(lane, value),
-            None if !self.short.lanes.is_full() => self.post_short(envelope, shape, value),
-            _ => self.post_indexed(envelope, shape, value),
+    }
+
+    /// As [`PostedList::post`], if `is_allowed` says that the receive may be posted. If the receive
+    /// that was posted last is still here and equal, `is_allowed` may not be asked.
+    #[inline(always)]
+    pub fn post_if(
+        &mut self,
+        pattern: Pattern,
+        value: T,
+        is_allowed: impl FnOnce() -> bool,
+    ) -> Option<PostedHandle> {
+        let (envelope, shape) = key_of(&pattern);
+        if let Some(lane) = self.lane_to_share(envelope, shape) {
+            return Some(self.post_sharing(lane, value));
         }
+        if is_allowed() { Some(self.post_alone(envelope, shape, value)) } else { None }
+    }
+
+    /// The lane of the receive that was posted last, if an equal one can share it.
+    #[inline(always)]
+    fn lane_to_share(&self, envelope: TagSource, shape: Shape) -> Option<usize> {
+        let lane = self.short.lane_of_like(envelope, shape)?;
+        (self.sharing < SHARING_MAX).then_some(lane)
+    }
+
+    #[inline(always)]
+    fn post_alone(&mut self, envelope: TagSource, shape: Shape, value: T) -> PostedHandle {
+        let is_short = self.patience == 0 && self.sharing < SHARING_MAX;
+        if is_short && !self.short.lanes.is_full() {
+            self.post_short(envelope, shape, value)
+        } else {
+            self.post_indexed(envelope, shape, value)
+        }
+    }
+
+    /// [`PostedList::post_if`] will ask about the next receive.
+    pub fn forget_latest(&mut self) {
+        self.short.forget_latest();
     }
 
     #[inline]
@@ -140,8 +174,7 @@ impl<T: Copy> PostedList<T> {
         if entry == NIL {
             entry = self.reserve_slot(lane, value);
         }
-        self.receives.entry_mut(entry).value = value;
-        PostedHandle(self.receives.occupy(entry))
+        PostedHandle(self.receives.occupy(entry, |receive| receive.value = value))
     }
 
     /// Reserves a slot for a lane.

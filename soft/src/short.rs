@@ -201,19 +201,30 @@ impl Lanes {
 }
 
 /// Up to [`LANES`] receives.
+// In this order, since `sourced` must not lie beside the set of live lanes: the compiler would
+// change both by vector instructions.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct ShortPosted {
     pub(crate) lanes: Lanes,
     masks: [u64; LANES],
-    /// The lanes whose receives name a source.
-    sourced: u64,
+    /// The bits of the source that each receive compares: all or none.
+    source_masks: [u32; LANES],
     /// The lane of the receive that was added last.
     latest: usize,
+    /// The lanes whose receives name a source.
+    sourced: u64,
 }
 
 impl ShortPosted {
     pub(crate) const fn new() -> Self {
-        ShortPosted { lanes: Lanes::new(), masks: [0; LANES], sourced: 0, latest: 0 }
+        ShortPosted {
+            lanes: Lanes::new(),
+            masks: [0; LANES],
+            source_masks: [0; LANES],
+            sourced: 0,
+            latest: 0,
+        }
     }
 
     /// Adds a receive to lanes that are not full, and returns its lane.
@@ -221,9 +232,15 @@ impl ShortPosted {
     pub(crate) fn add(&mut self, envelope: TagSource, shape: Shape, sequence: u64) -> usize {
         let lane = self.lanes.add(envelope, sequence);
         self.masks[lane] = shape.mask;
+        self.source_masks[lane] = shape.source_mask as u32;
         self.sourced = self.sourced & !bit(lane) | bit(lane) & shape.source_mask;
         self.latest = lane;
         lane
+    }
+
+    /// No receive is like the one that was added last.
+    pub(crate) fn forget_latest(&mut self) {
+        self.latest = LANES;
     }
 
     /// The lane of the receive that was added last, if it is still there and equal.
@@ -270,7 +287,8 @@ impl ShortPosted {
 
     #[inline]
     pub(crate) fn shape(&self, lane: usize) -> Shape {
-        let source_mask = if self.sourced & bit(lane) == 0 { 0 } else { u64::MAX };
+        // All bits or none: extends the sign.
+        let source_mask = i64::from(self.source_masks[lane].cast_signed()).cast_unsigned();
         Shape { mask: self.masks[lane], source_mask }
     }
 

@@ -114,7 +114,7 @@ impl<E: Copy> Slab<E> {
     fn push_occupied(&mut self, extra: u32, entry: E) -> RawHandle {
         let index = self.push(entry);
         self.slots[index as usize].extra = extra;
-        self.occupy(index)
+        self.occupy(index, |_| {})
     }
 
     /// Reserves a slot for the caller. [`occupy`](Self::occupy) and [`vacate`](Self::vacate) then
@@ -145,10 +145,11 @@ impl<E: Copy> Slab<E> {
         index
     }
 
-    /// Marks a vacant slot as used by the entry that the caller has written there.
+    /// Marks a vacant slot as used by its entry, which the caller changes first.
     #[inline]
-    pub(crate) fn occupy(&mut self, index: u32) -> RawHandle {
+    pub(crate) fn occupy(&mut self, index: u32, change: impl FnOnce(&mut E)) -> RawHandle {
         let slot = &mut self.slots[index as usize];
+        change(&mut slot.entry);
         debug_assert!(slot.generation & 1 == 0, "slot {index} is in use");
         slot.generation += 1;
         RawHandle { index, generation: slot.generation }
@@ -276,14 +277,14 @@ mod tests {
         let reserved = slab.reserve('b');
         assert_eq!(reserved, freed.index);
         assert_eq!(slab.indices().count(), 0);
-        let first = slab.occupy(reserved);
+        let first = slab.occupy(reserved, |_| {});
         assert_eq!(slab.resolve(freed), None);
         assert_ne!(slab.insert(0, |_| 'c').index, reserved);
         assert!(slab.vacate(reserved));
         assert_eq!(slab.resolve(first), None);
         assert_ne!(slab.insert(0, |_| 'd').index, reserved);
         slab.slots[reserved as usize].generation = u32::MAX - 1;
-        assert_eq!(slab.occupy(reserved).generation, u32::MAX);
+        assert_eq!(slab.occupy(reserved, |_| {}).generation, u32::MAX);
         assert!(!slab.vacate(reserved));
     }
 

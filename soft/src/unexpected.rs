@@ -196,8 +196,7 @@ impl<T: Copy> UnexpectedList<T> {
         if entry == NIL {
             entry = self.reserve_slot(lane, value);
         }
-        self.messages.entry_mut(entry).value = value;
-        UnexpectedHandle(self.messages.occupy(entry))
+        UnexpectedHandle(self.messages.occupy(entry, |message| message.value = value))
     }
 
     /// Reserves a slot for a lane.

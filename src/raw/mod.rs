@@ -138,18 +138,31 @@ pub unsafe fn register<A: Access>(
     Ok(worker.access.with(|state| state.engine.as_dyn_mut().register(memory))?)
 }
 
-/// Adds what `make` returns to a list. Unlike [`Vec::push`], this makes room first, so that `make`
-/// writes its result where it is to be: a copy of an end takes longer than to make it.
+/// Room for one more entry of a list.
+pub(crate) struct PlaceAtEnd<'a, T>(&'a mut Vec<T>);
+
+/// Makes room for one more entry. Unlike [`Vec::push`], this is done before the entry is made, which
+/// then is written where it is to be: a copy of an end takes longer than to make it.
 #[inline(always)]
-pub(crate) fn push_made<T>(list: &mut Vec<T>, make: impl FnOnce() -> T) {
+pub(crate) fn place_at_end<T>(list: &mut Vec<T>) -> PlaceAtEnd<'_, T> {
     if list.len() == list.capacity() {
         make_room(list);
     }
-    let length = list.len();
-    // SAFETY: `list` has room for one more entry, and only initialised entries count.
-    unsafe {
-        list.as_mut_ptr().add(length).write(make());
-        list.set_len(length + 1);
+    PlaceAtEnd(list)
+}
+
+impl<T> PlaceAtEnd<'_, T> {
+    /// Adds the entry.
+    #[inline(always)]
+    pub(crate) fn put(self, entry: T) {
+        let PlaceAtEnd(list) = self;
+        let length = list.len();
+        // SAFETY: `place_at_end` has made room for one more entry, and has kept the list borrowed
+        // since then; only initialised entries count.
+        unsafe {
+            list.as_mut_ptr().add(length).write(entry);
+            list.set_len(length + 1);
+        }
     }
 }
 

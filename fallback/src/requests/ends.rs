@@ -13,8 +13,9 @@ pub trait EndList {
     /// Whether it takes another end.
     fn has_room(&self) -> bool;
 
-    /// Adds an operation that ended with success.
-    fn done(&mut self, context: u64, status: Status, buffer: Buffer);
+    /// Adds an operation that ended with success. `buffer` may still be in the table of requests. A
+    /// list that has to make room does so before it takes the buffer.
+    fn done(&mut self, context: u64, status: Status, buffer: impl Into<Buffer>);
 
     /// Adds any other end.
     fn rare(&mut self, end: End);
@@ -25,8 +26,8 @@ impl EndList for Vec<End> {
         true
     }
 
-    fn done(&mut self, context: u64, status: Status, buffer: Buffer) {
-        let completion = Completion { result: Ok(status), buffer };
+    fn done(&mut self, context: u64, status: Status, buffer: impl Into<Buffer>) {
+        let completion = Completion { result: Ok(status), buffer: buffer.into() };
         self.push(End::Operation { context, completion });
     }
 
@@ -44,7 +45,9 @@ impl EndList for NoEnds {
         false
     }
 
-    fn done(&mut self, _: u64, _: Status, _: Buffer) {}
+    fn done(&mut self, _: u64, _: Status, buffer: impl Into<Buffer>) {
+        drop(buffer.into());
+    }
 
     fn rare(&mut self, _: End) {}
 }
@@ -56,8 +59,9 @@ pub(crate) struct Ends {
     first: u32,
     /// Meaningless without a first one.
     last: u32,
-    /// By line: the context of the queued request that uses it. As long as the highest line of a
-    /// queued request, so an engine without queued requests pays nothing.
+    /// By line: the context of the queued request that uses it, unless the line has it
+    /// ([`Line::context`]). As long as the highest such line, so an engine without queued requests
+    /// pays nothing.
     contexts: Chunks<u64>,
     /// Whether the next end wakes the threads and tasks that wait for one.
     pub(crate) is_watched: bool,

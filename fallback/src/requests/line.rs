@@ -56,6 +56,7 @@ pub(crate) enum RequestOwner {
 #[repr(C, align(64))]
 pub(crate) struct Line {
     pub(crate) buffer: Buffer,
+    /// Of a posted receive whose end comes in the completion queue: its context.
     tag: Tag,
     /// In a free line the next free one, of a posted receive its handle on the posted list, during
     /// a read the operation to acknowledge, in the completion queue the next line there.
@@ -109,6 +110,20 @@ impl Line {
     /// The receive's handle on the posted list, if it is there.
     pub(crate) fn posted(&self) -> Option<PostedHandle> {
         (self.phase == RequestPhase::Posted).then(|| PostedHandle::from_bits(self.word))
+    }
+
+    /// Of a posted receive whose end comes in the completion queue: its context.
+    #[inline(always)]
+    pub(crate) fn context(&self) -> Option<u64> {
+        let is_here = self.phase == RequestPhase::Posted && self.owner == RequestOwner::Queue;
+        is_here.then_some(self.tag.0)
+    }
+
+    /// The end of this posted receive comes in the completion queue, with this context.
+    #[inline(always)]
+    pub(crate) fn queue(&mut self, context: u64) {
+        self.owner = RequestOwner::Queue;
+        self.tag = Tag(context);
     }
 
     /// Of a receive whose bytes are being read: its envelope, and the operation to acknowledge.

@@ -85,13 +85,13 @@ pub struct Completion {
 // It is moved from table to caller; a cache line is what that may cost.
 const _: () = assert!(size_of::<Completion>() <= 64);
 
-/// The state of a request, with its result, for a caller that waits for it.
-#[derive(Debug)]
+/// The state of a request, for a caller that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitedEnd {
     /// The request is under way, or gone.
     UnderWay,
-    /// It was over with success, and is gone now.
-    Done(Status, Buffer),
+    /// It is over with success: [`Requests::ended`](crate::Requests::ended) has the result.
+    Done,
     /// It is over without success: [`Requests::take`](crate::Requests::take) gives the reason.
     Failed,
 }

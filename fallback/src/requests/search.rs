@@ -13,11 +13,15 @@ impl Requests {
         under_way.map(|(index, line)| RequestId::new(index, line.generation)).collect()
     }
 
+    fn context(&self, index: u32) -> u64 {
+        self.lines[index as usize].context().unwrap_or_else(|| self.ends.context(index))
+    }
+
     /// A queued request that is under way and whose context is wanted, if there is one. Linear in
     /// the table.
     pub fn find_queued(&self, is_wanted: impl Fn(u64) -> bool) -> Option<RequestId> {
         let is_found = |request: &RequestId| {
-            self.is_queued(*request) && is_wanted(self.ends.context(request.index()))
+            self.is_queued(*request) && is_wanted(self.context(request.index()))
         };
         self.under_way().into_iter().find(is_found)
     }

@@ -90,20 +90,17 @@ impl Requests {
         is_done.then_some(Ended { line, index, free: &mut self.free, len: &mut self.len })
     }
 
-    /// Takes the result of a request that is over with success.
+    /// Whether a request is over, and how.
     #[inline(always)]
-    pub fn take_end(&mut self, request: RequestId) -> WaitedEnd {
-        let index = request.index();
-        let Some(line) = self.lines.get_mut(index as usize) else { return WaitedEnd::UnderWay };
-        if line.generation != request.generation() || !line.is_over() {
-            return WaitedEnd::UnderWay;
+    pub fn waited_end(&self, request: RequestId) -> WaitedEnd {
+        match self.lines.get(request.index() as usize) {
+            Some(line) if line.generation == request.generation() => match line.phase {
+                RequestPhase::Done => WaitedEnd::Done,
+                _ if line.is_over() => WaitedEnd::Failed,
+                _ => WaitedEnd::UnderWay,
+            },
+            _ => WaitedEnd::UnderWay,
         }
-        if line.phase != RequestPhase::Done {
-            return WaitedEnd::Failed;
-        }
-        let (status, buffer) =
-            Ended { line, index, free: &mut self.free, len: &mut self.len }.take();
-        WaitedEnd::Done(status, buffer)
     }
 
     /// Asks that [`Requests::take_woken`] name the request when it is over. `false` if it is over
@@ -204,6 +201,7 @@ impl Requests {
         result: Result<Status, Fault>,
         buffer: Buffer,
     ) {
+        self.keep_context(request.index());
         let Ok(line) = self.get_mut(request).or_bug("a request ends once") else { return };
         line.buffer = buffer;
         let owner = line.owner;
@@ -223,6 +221,7 @@ impl Requests {
 
     /// A receive has its message, whose bytes are to be read, and `operation` to be acknowledged.
     pub(crate) fn read(&mut self, request: RequestId, status: &Status, operation: AppCtx) {
+        self.keep_context(request.index());
         if let Some(line) = self.get_mut(request) {
             line.read(status, operation);
         }
@@ -348,16 +347,13 @@ impl<'a> Vacant<'a> {
         buffer: BufferParts,
         context: Option<u64>,
     ) -> RequestId {
-        if let Some(context) = context {
-            self.requests.ends.set_context(self.index, context);
-        }
         let (request, line) = self.take();
         line.phase = RequestPhase::Posted;
         // A free line's buffer is an empty one: nothing is lost, and no destructor looked for.
         std::mem::forget(std::mem::replace(&mut line.buffer, buffer.into_buffer()));
         line.word = handle.to_bits();
-        if context.is_some() {
-            line.owner = RequestOwner::Queue;
+        if let Some(context) = context {
+            line.queue(context);
         }
         request
     }
@@ -420,6 +416,14 @@ impl Ended<'_> {
     }
 }
 
+/// Frees the line.
+impl From<Ended<'_>> for Buffer {
+    #[inline(always)]
+    fn from(ended: Ended<'_>) -> Self {
+        ended.free()
+    }
+}
+
 /// A receive that has just been matched, in its line.
 #[derive(Debug)]
 pub(crate) struct Matched<'a> {
@@ -439,11 +443,15 @@ impl Matched<'_> {
     /// list. `false`, and nothing is done, if an earlier end waits or the list is full.
     #[inline(always)]
     pub(crate) fn end_at_once(self, status: &Status, list: &mut impl EndList) -> bool {
-        let is_next = list.has_room() && self.ends.is_empty();
+        if !list.has_room() {
+            return false;
+        }
+        let is_next = self.ends.is_empty();
         if is_next {
             let Matched { line, index, free, len, ends } = self;
+            let context = line.context().unwrap_or_else(|| ends.context(index));
             let ended = Ended { line, index, free, len };
-            list.done(ends.context(index), *status, ended.free());
+            list.done(context, *status, ended);
         }
         is_next
     }

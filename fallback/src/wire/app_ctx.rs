@@ -24,7 +24,7 @@ impl AppCtx {
     const COMPANION: u32 = 1 << 30;
     const RENDEZVOUS: u32 = 1 << 29;
     pub(super) const NOT_EAGER: u32 = Self::COMPANION | Self::RENDEZVOUS;
-    const FLAGS: u32 = Self::ACK_WANTED | Self::NOT_EAGER;
+    pub(super) const FLAGS: u32 = Self::ACK_WANTED | Self::NOT_EAGER;
 
     /// Names an operation. The arguments are taken modulo their ranges.
     pub fn new(index: u32, generation: u32) -> Self {

@@ -291,6 +291,22 @@ impl WireMessage {
         is_eager.then_some(Tmh { opcode, app_ctx: AppCtx(app_ctx), tag: Tag(tag) })
     }
 
+    /// As [`WireMessage::parse_eager`], of a message without any flag.
+    #[inline(always)]
+    pub(crate) fn parse_plain_eager(bytes: &Bytes<'_>) -> Option<Tmh> {
+        // Opcode and flags are compared at once, in the order in which they lie in memory.
+        const COMPARED: u64 = u64::from_be(0xff << 56 | AppCtx::FLAGS as u64);
+        const EXPECTED: u64 = u64::from_be((Opcode::Eager as u64) << 56);
+        let header: [u8; TMH_BYTES] = bytes.first()?;
+        let (fixed, tag) = header.split_first_chunk()?;
+        if u64::from_ne_bytes(*fixed) & COMPARED != EXPECTED {
+            return None;
+        }
+        let app_ctx = AppCtx(u64::from_be_bytes(*fixed) as u32);
+        let tag = Tag(u64::from_be_bytes(*tag.first_chunk()?));
+        Some(Tmh { opcode: Opcode::Eager, app_ctx, tag })
+    }
+
     /// Reads any message.
     #[inline]
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {

@@ -2,6 +2,17 @@
 
 use std::ptr;
 
+/// Copies more than few bytes. `cold`, so that a copy of few bytes keeps what it has in registers.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`].
+#[cold]
+#[inline(never)]
+unsafe fn copy_more(from: *const u8, to: *mut u8, length: usize) {
+    // SAFETY: by the caller's promise.
+    unsafe { ptr::copy_nonoverlapping(from, to, length) };
+}
+
 /// Copies `from` to `to`, without a function call if there are at most 64 bytes.
 ///
 /// # Safety
@@ -25,7 +36,7 @@ pub unsafe fn copy_small(from: &[u8], to: *mut u8) {
     }
     if length > 64 {
         // SAFETY: by the caller's promise.
-        return unsafe { ptr::copy_nonoverlapping(from, to, length) };
+        return unsafe { copy_more(from, to, length) };
     }
     if length >= 8 {
         if length <= 16 {

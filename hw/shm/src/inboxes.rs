@@ -49,6 +49,14 @@ pub(crate) struct FoundSlot {
     pub(crate) meta: Meta,
 }
 
+/// The result of a look for a message of the shortest kind.
+pub(crate) enum ShortLook<'a> {
+    Taken(PeerId, &'a [u8]),
+    /// There is a message of another kind.
+    Other,
+    Nothing,
+}
+
 /// The receiving ends of all connections, by their doorbell bits.
 pub(crate) struct Inboxes {
     inboxes: Vec<Option<Inbox>>,
@@ -150,6 +158,33 @@ impl Inboxes {
         self.hot.iter().any(|hot| hot.watch.is_there())
     }
 
+    /// Takes the next message if it is of the shortest kind ([`Consumer::take_short`]), and in the
+    /// hot ring that had the last message. [`Inboxes::take_common`] and [`Inboxes::find`] find all
+    /// others.
+    ///
+    /// # Safety
+    /// The message's bytes are not read after the next call of a method of `self`.
+    #[inline(always)]
+    pub(crate) unsafe fn take_short<'a>(&mut self) -> ShortLook<'a> {
+        let Some(hot) = self.hot.get_mut(self.first) else { return ShortLook::Nothing };
+        if self.burst >= BURST {
+            return ShortLook::Nothing;
+        }
+        let Some(found) = hot.watch.look() else { return ShortLook::Nothing };
+        let Some(Some(inbox)) = self.inboxes.get_mut(hot.bit.index()) else {
+            return ShortLook::Nothing;
+        };
+        // SAFETY: only methods of `self` publish, or remove a ring.
+        match unsafe { inbox.consumer.take_short(&mut hot.watch, found) } {
+            Some(bytes) => {
+                self.burst += 1;
+                hot.was_busy = true;
+                ShortLook::Taken(inbox.peer, bytes)
+            }
+            None => ShortLook::Other,
+        }
+    }
+
     /// Takes the next message if it is of the common kind: for the engine, and in the hot ring that
     /// had the last message. [`Inboxes::find`] finds all others.
     ///
@@ -158,9 +193,6 @@ impl Inboxes {
     #[inline(always)]
     pub(crate) unsafe fn take_common<'a>(&mut self) -> Option<(PeerId, TakenMessage<'a>)> {
         let hot = self.hot.get_mut(self.first)?;
-        if self.burst >= BURST || !hot.watch.is_there() {
-            return None;
-        }
         let inbox = self.inboxes.get_mut(hot.bit.index())?.as_mut()?;
         // SAFETY: only methods of `self` publish, or remove a ring.
         let taken = unsafe { inbox.consumer.take_common(&mut hot.watch) }?;

@@ -6,6 +6,7 @@ use tagmatch_device::{Bytes, DownReason, Event, EventSink, Incoming, PeerId, Pol
 
 use super::device::Shm;
 use super::handshake::step::HandshakeStep;
+use super::inboxes::ShortLook;
 use super::peers::PeerState;
 use super::ring::consumer::TakenMessage;
 use super::watcher::Watched;
@@ -26,13 +27,22 @@ const INTERNALS_PER_POLL: u32 = 8;
 
 /// The result of a poll's quick look.
 enum QuickLook<'a> {
-    Message(Incoming<'a>),
+    /// A message that was copied whole, without immediate data.
+    Short(Incoming<'a>),
     Nothing,
     /// The long way of a poll has to look, too.
-    More {
-        /// Something beside the rings wants attention.
-        is_due: bool,
-    },
+    More(Due),
+}
+
+/// What brings a poll to its long way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// A message in the ring that had the last one.
+    Message,
+    /// Other messages.
+    Messages,
+    /// Something beside the rings wants attention.
+    Attention,
 }
 
 impl Shm {
@@ -42,9 +52,9 @@ impl Shm {
         // SAFETY: the event borrows `self`, so no method of `inboxes` can be called while the event
         // exists.
         match unsafe { self.quick_look() } {
-            QuickLook::Message(incoming) => Some(Event::Message(incoming)),
+            QuickLook::Short(incoming) => Some(Event::Message(incoming)),
             QuickLook::Nothing => None,
-            QuickLook::More { is_due } => self.next_event_of_some(is_due),
+            QuickLook::More(due) => self.next_event_of_some(due),
         }
     }
 
@@ -53,51 +63,55 @@ impl Shm {
     pub(crate) fn next_event_into(&mut self, sink: impl EventSink) -> Polled {
         // SAFETY: `sink` can't keep the message, and this call ends with it.
         match unsafe { self.quick_look() } {
-            QuickLook::Message(incoming) => {
-                match incoming.bytes.whole_head() {
-                    // Of most messages, two numbers are all that is to be kept in registers.
-                    Some(head) if incoming.immediate.is_none() => {
-                        let bytes = Bytes::of_head(head);
-                        sink.message(Incoming { bytes, immediate: None, ..incoming });
-                    }
-                    _ => sink.message(incoming),
-                }
+            QuickLook::Short(incoming) => {
+                sink.message(incoming);
                 Polled::Message
             }
             QuickLook::Nothing => Polled::Nothing,
-            QuickLook::More { is_due } => hand_on(self.next_event_of_some(is_due), sink),
+            QuickLook::More(due) => hand_on(self.next_event_of_some(due), sink),
         }
     }
 
-    /// Looks for a message of the common kind, which is what most polls find, if anything.
+    /// Looks for a message of the shortest kind, which is what most polls find, if anything.
     ///
     /// # Safety
     /// The message's bytes are not read after the next call of a method of `self`.
     #[inline(always)]
     unsafe fn quick_look<'a>(&mut self) -> QuickLook<'a> {
         self.polls = self.polls.wrapping_add(1);
-        let is_due = self.connections.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK);
-        if is_due {
-            return QuickLook::More { is_due };
+        if self.connections.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK) {
+            return QuickLook::More(Due::Attention);
         }
         // SAFETY: by the caller's promise.
-        if let Some((peer, taken)) = unsafe { self.connections.inboxes.take_common() } {
-            self.idle_polls = 0;
-            let TakenMessage { bytes, immediate } = taken;
-            return QuickLook::Message(Incoming { peer, immediate, through_list: false, bytes });
+        match unsafe { self.connections.inboxes.take_short() } {
+            ShortLook::Taken(peer, bytes) => {
+                self.idle_polls = 0;
+                let bytes = Bytes::of_head(bytes);
+                QuickLook::Short(Incoming { peer, immediate: None, through_list: false, bytes })
+            }
+            ShortLook::Other => QuickLook::More(Due::Message),
+            ShortLook::Nothing if self.connections.inboxes.is_silent() => {
+                self.note_idle();
+                QuickLook::Nothing
+            }
+            ShortLook::Nothing => QuickLook::More(Due::Messages),
         }
-        if self.connections.inboxes.is_silent() {
-            self.note_idle();
-            return QuickLook::Nothing;
-        }
-        QuickLook::More { is_due: false }
     }
 
     /// The long way of a poll: an event that is queued, or a message that is not of the common
     /// kind.
     #[inline(never)]
-    fn next_event_of_some(&mut self, is_due: bool) -> Option<Event<'_>> {
-        if is_due {
+    fn next_event_of_some(&mut self, due: Due) -> Option<Event<'_>> {
+        if due == Due::Message
+            // SAFETY: the event borrows `self`, so no method of `inboxes` can be called while the
+            // event exists.
+            && let Some((peer, taken)) = unsafe { self.connections.inboxes.take_common() }
+        {
+            self.idle_polls = 0;
+            let TakenMessage { bytes, immediate } = taken;
+            return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
+        }
+        if due == Due::Attention {
             if !self.can_wait() {
                 self.attend();
             }

@@ -17,7 +17,7 @@ impl EndList for LimitedEnds<'_> {
         self.room > 0
     }
 
-    fn done(&mut self, context: u64, status: Status, buffer: Buffer) {
+    fn done(&mut self, context: u64, status: Status, buffer: impl Into<Buffer>) {
         assert!(self.room > 0, "more ends than were asked for");
         self.room -= 1;
         self.ends.done(context, status, buffer);

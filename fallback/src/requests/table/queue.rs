@@ -5,7 +5,7 @@ use tagmatch_device::PeerId;
 use super::{Ended, Requests};
 use crate::error::{Fault, PeerFault};
 use crate::requests::ends::EndList;
-use crate::requests::line::{RequestOwner, RequestPhase};
+use crate::requests::line::{Line, RequestOwner, RequestPhase};
 use crate::requests::request::{Completion, End, RequestId, Status};
 
 impl Requests {
@@ -18,11 +18,25 @@ impl Requests {
         if line.generation != request.generation() {
             return;
         }
-        line.owner = RequestOwner::Queue;
         let is_over = line.is_over();
-        self.ends.set_context(index, context);
+        if line.phase == RequestPhase::Posted {
+            line.queue(context);
+        } else {
+            line.owner = RequestOwner::Queue;
+            self.ends.set_context(index, context);
+        }
         if is_over {
             self.push_end(index);
+        }
+    }
+
+    /// A receive is no longer posted, or about to be: its context is kept where its envelope
+    /// doesn't take its place.
+    #[inline(always)]
+    pub(crate) fn keep_context(&mut self, index: u32) {
+        let line = self.lines.get(index as usize);
+        if let Some(context) = line.and_then(Line::context) {
+            self.ends.set_context(index, context);
         }
     }
 
@@ -90,6 +104,7 @@ impl Requests {
     /// Ends a queued receive, whose line has its message, with success.
     #[inline(always)]
     pub(crate) fn end_later(&mut self, index: u32, status: &Status) {
+        self.keep_context(index);
         self.lines[index as usize].finish(status);
         self.push_end(index);
     }

@@ -9,7 +9,7 @@ use tagmatch_device::Bytes;
 use super::geometry::lines_of;
 use super::memory::Ring;
 use super::piggyback::Piggyback;
-use super::slot::{self, Bounds, COPY_BYTES, INLINE_BYTES, MessageShape, Meta, Slot};
+use super::slot::{self, BODY_BYTES, Bounds, COPY_BYTES, INLINE_BYTES, MessageShape, Meta, Slot};
 use crate::sync::fence;
 
 /// The reading end of a ring: one per ring.
@@ -17,6 +17,8 @@ pub(crate) struct Consumer {
     ring: Ring,
     piggyback: Arc<Piggyback>,
     bounds: Bounds,
+    /// The longest message that lies in slots alone, if it has no immediate data.
+    in_slots_max: u32,
     /// The position of the next slot.
     taken: u32,
     /// The flags of its lap.
@@ -47,10 +49,20 @@ impl Watch {
     /// Whether the message is there.
     #[inline]
     pub(crate) fn is_there(&self) -> bool {
+        self.look().is_some()
+    }
+
+    /// The meta data of the message, and how far its writer has read the other ring, if the message
+    /// is there.
+    #[inline(always)]
+    pub(crate) fn look(&self) -> Option<(Meta, u32)> {
+        Meta::of_word(self.slot().word.load(Acquire), self.lap)
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> &Slot {
         // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
-        let slot = unsafe { self.slot.as_ref() };
-        // Before the message is read, the word is loaded again, with `Acquire`.
-        Meta::of_word(slot.word.load(Relaxed), self.lap).is_some()
+        unsafe { self.slot.as_ref() }
     }
 
     /// Moves on to the consumer's next message.
@@ -103,7 +115,7 @@ impl Consumer {
     ) -> Self {
         let bounds = Bounds {
             message_bytes_max,
-            internal_bytes_max: ring.long_geometry().fragment_max() + slot::BODY_BYTES,
+            internal_bytes_max: ring.long_geometry().fragment_max() + BODY_BYTES,
         };
         let lap = Meta::of_lap(ring.geometry().is_in_odd_lap(start));
         let publish_at = publish_at(&ring);
@@ -111,6 +123,7 @@ impl Consumer {
             ring,
             piggyback,
             bounds,
+            in_slots_max: message_bytes_max.min(2 * BODY_BYTES),
             taken: start,
             lap,
             published: start,
@@ -228,21 +241,53 @@ impl Consumer {
         TakenMessage { bytes: unsafe { Bytes::from_parts(head, tail.0, tail.1) }, immediate }
     }
 
-    /// Takes the next message, which `watch` looks at, if it is of the common kind: it is there, is
-    /// for the engine and well-formed, and the writer needn't be told of room yet.
+    /// Takes the next message, at which `watch` has looked, if it is of the shortest kind: it is
+    /// for the engine, lies in slots alone, and has no immediate data; and the writer needn't be
+    /// told of room yet.
     ///
     /// # Safety
     /// The message's bytes are not read after the next call of a method that takes or publishes,
     /// after the next message to the writer, nor after `self` was dropped or moved.
     #[inline(always)]
+    pub(crate) unsafe fn take_short<'a>(
+        &mut self,
+        watch: &mut Watch,
+        (meta, peer_progress): (Meta, u32),
+    ) -> Option<&'a [u8]> {
+        // Without flags, the meta data are the length. Any flag makes it too long.
+        let length = meta.0;
+        if length > self.in_slots_max || self.is_publish_due() {
+            return None;
+        }
+        let slot = watch.slot();
+        let mut lines = 1;
+        if length > BODY_BYTES {
+            lines = 2;
+            slot.copy_bodies(self.ring.slot(self.taken.wrapping_add(1)), &mut self.head);
+        } else {
+            slot.copy_body(&mut self.head);
+        }
+        self.advance(lines, false, peer_progress);
+        // The lap is the same.
+        watch.slot = NonNull::from(self.ring.slot(self.taken));
+        // SAFETY: by the caller's promise, for the copy in `self.head`. `length` is at most what
+        // two slots have room for, so at most COPY_BYTES.
+        Some(unsafe { std::slice::from_raw_parts(self.head.as_ptr(), length as usize) })
+    }
+
+    /// Takes the next message, which `watch` looks at, if it is of the common kind: it is there, is
+    /// for the engine and well-formed, and the writer needn't be told of room yet.
+    ///
+    /// # Safety
+    /// As for [`Consumer::take_short`].
+    #[inline(always)]
     pub(crate) unsafe fn take_common<'a>(&mut self, watch: &mut Watch) -> Option<TakenMessage<'a>> {
-        // SAFETY: `slot` was made from a reference into the ring, which `_ring` keeps mapped.
-        let slot = unsafe { watch.slot.as_ref() };
-        let (meta, peer_progress) = Meta::of_word(slot.word.load(Acquire), watch.lap)?;
+        let (meta, peer_progress) = watch.look()?;
         let (length, has_immediate) = meta.common(self.bounds.message_bytes_max)?;
         if self.is_publish_due() {
             return None;
         }
+        let slot = watch.slot();
         let room = slot::room(has_immediate);
         let is_in_two_slots = slot::is_in_two_slots(length, has_immediate);
         let mut lines = 1;

@@ -77,6 +77,12 @@ fn pop(consumer: &mut Consumer) -> Option<Popped> {
 /// As [`pop`]; a message of the common kind is taken on the short way, as a device takes it.
 fn pop_watched(consumer: &mut Consumer, watch: &mut Watch) -> Option<Popped> {
     assert_eq!(watch.is_there(), consumer.peek().is_some());
+    if let Some(found) = watch.look()
+        // SAFETY: the bytes are copied before the consumer's next call.
+        && let Some(bytes) = unsafe { consumer.take_short(watch, found) }
+    {
+        return Some(Ok((None, bytes.to_vec())));
+    }
     // SAFETY: the bytes are copied before the consumer's next call.
     if let Some(taken) = unsafe { consumer.take_common(watch) } {
         return Some(Ok((taken.immediate, taken.bytes.to_vec(0))));
