@@ -74,6 +74,7 @@ fn meet(staying: &mut Shm, calls_first: bool, failure: Option<Failure>) -> Audit
         faults: Faults { failure, ..Faults::default() },
         sent_max: 0,
         received_max: 0,
+        acknowledgement_time: Duration::ZERO,
     });
     let mut reports = [Reports::default(), Reports::default()];
     let mut called = None;

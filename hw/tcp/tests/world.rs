@@ -58,17 +58,23 @@ fn run_badly(seed: u64) {
         failure: None,
     };
     let room = |random: &mut Random| if is_narrow { 128 } else { 128 << random.index(12) };
+    let sent_max = room(&mut random);
+    // A slow network isn't a narrow one, too: that would take hours.
+    let is_wide = sent_max >= 1 << 16;
+    let acknowledgement_ms = if is_wide { random.pick(&[0, 100, 2000]) } else { 0 };
     let settings = Settings {
         seed,
         has_network: true,
         faults: Faults::default(),
-        sent_max: room(&mut random),
+        sent_max,
         received_max: room(&mut random),
+        acknowledgement_time: Duration::from_millis(acknowledgement_ms),
     };
     let plan = Plan {
         seed,
         steps: 60 + random.index(200),
         length_max: if is_narrow { 200 } else { 2900 },
+        read_max: if is_narrow { 2000 } else { 200_000 },
         ends: random.pick(&[Ends::None, Ends::Processes, Ends::Machines]),
         may_break: false,
     };
@@ -107,12 +113,20 @@ fn run_with(seed: u64, failure: Option<Failure>) -> Audit {
         faults,
         sent_max: 4096,
         received_max: 4096,
+        acknowledgement_time: Duration::ZERO,
     });
     let mut make = |process| world.run_as(process, || device(process, HOUR, &mut random));
     match (make(0), make(1)) {
         (Ok(one), Ok(other)) => {
             let may_break = failure.is_some_and(|failure| !failure.passes());
-            let plan = Plan { seed, steps: 40, length_max: 2900, ends: Ends::None, may_break };
+            let plan = Plan {
+                seed,
+                steps: 40,
+                length_max: 2900,
+                read_max: 9000,
+                ends: Ends::None,
+                may_break,
+            };
             Scenario::new(&world, plan, vec![one, other]).run();
         }
         (Err(error), _) | (_, Err(error)) => {

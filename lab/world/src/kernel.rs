@@ -56,6 +56,8 @@ pub(crate) struct Kernel {
     pub(crate) connections: BTreeMap<usize, Connection>,
     /// Machines that answer nothing any more, and since when.
     pub(crate) silent: BTreeMap<usize, Duration>,
+    /// The network makes no move.
+    pub(crate) is_frozen: bool,
     /// TCP, sets of descriptors, timers and time are simulated. If not, calls only fail.
     pub(crate) has_network: bool,
     buffers: Buffers,
@@ -77,6 +79,8 @@ pub struct Settings {
     pub sent_max: usize,
     /// Bytes that a socket holds until they are received.
     pub received_max: usize,
+    /// How long an acknowledgement takes.
+    pub acknowledgement_time: Duration,
 }
 
 impl Kernel {
@@ -89,8 +93,13 @@ impl Kernel {
             files: BTreeMap::new(),
             connections: BTreeMap::new(),
             silent: BTreeMap::new(),
+            is_frozen: false,
             has_network: settings.has_network,
-            buffers: Buffers { sent_max: settings.sent_max, received_max: settings.received_max },
+            buffers: Buffers {
+                sent_max: settings.sent_max,
+                received_max: settings.received_max,
+                acknowledgement_time: settings.acknowledgement_time,
+            },
             next_connection: 0,
             next_port: 20_000,
         }
@@ -325,6 +334,9 @@ impl Kernel {
 
     /// The network makes one of its moves. `false` if there is none.
     pub(crate) fn make_a_move(&mut self) -> bool {
+        if self.is_frozen {
+            return false;
+        }
         let mut moves = Vec::new();
         let mut found: Vec<(usize, Move)> = Vec::new();
         for (number, connection) in &self.connections {
@@ -335,7 +347,7 @@ impl Kernel {
             };
             let mut machines = connection.ends.iter().map(|end| end.machine).chain(called);
             if !machines.any(|machine| self.silent.contains_key(&machine)) {
-                connection.moves(&mut moves);
+                connection.moves(self.now, &mut moves);
                 found.extend(moves.drain(..).map(|next| (*number, next)));
             }
         }

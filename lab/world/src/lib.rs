@@ -115,11 +115,6 @@ impl World {
         ask(|kernel| kernel.now)
     }
 
-    /// Lets time pass. The network delivers what it has before.
-    pub fn pass(&self, time: Duration) {
-        ask(|kernel| kernel.pass(time));
-    }
-
     /// Sleeps until one of the descriptors is readable. `false` if there is none after `limit`.
     #[must_use]
     pub fn sleep(&self, fds: &[BorrowedFd<'_>], limit: Duration) -> bool {
@@ -152,9 +147,19 @@ impl World {
         }
     }
 
-    /// Changes how badly the system answers.
-    pub fn set_faults(&self, faults: Faults) {
-        ask(|kernel| kernel.faults.faults = faults);
+    /// Changes how badly the system answers. Gives how it was before.
+    pub fn set_faults(&self, faults: Faults) -> Faults {
+        ask(|kernel| std::mem::replace(&mut kernel.faults.faults, faults))
+    }
+
+    /// Has all stand still between the machines and nothing fail, while `act` runs.
+    pub fn frozen<T>(&self, act: impl FnOnce() -> T) -> T {
+        let faults = self.set_faults(Faults::default());
+        ask(|kernel| kernel.is_frozen = true);
+        let out = act();
+        ask(|kernel| kernel.is_frozen = false);
+        self.set_faults(faults);
+        out
     }
 
     /// Ends the world, and tells what is left of it.

@@ -29,6 +29,8 @@ pub(crate) struct Buffers {
     pub(crate) sent_max: usize,
     /// Bytes that the program has not received.
     pub(crate) received_max: usize,
+    /// How long an acknowledgement takes.
+    pub(crate) acknowledgement_time: Duration,
 }
 
 /// One end.
@@ -39,8 +41,8 @@ pub(crate) struct End {
     buffers: Buffers,
     /// Accepted from the program, and not at the other machine.
     unsent: VecDeque<u8>,
-    /// At the other machine, whose acknowledgement is under way.
-    unacknowledged: usize,
+    /// At the other machine, since when, and with their acknowledgements under way.
+    unacknowledged: VecDeque<(usize, Duration)>,
     received: VecDeque<u8>,
     fin: Fin,
     has_shut_receiving: bool,
@@ -104,7 +106,7 @@ impl End {
             address,
             buffers,
             unsent: VecDeque::new(),
-            unacknowledged: 0,
+            unacknowledged: VecDeque::new(),
             received: VecDeque::new(),
             fin: Fin::No,
             has_shut_receiving: false,
@@ -118,7 +120,17 @@ impl End {
     }
 
     fn room(&self) -> usize {
-        self.buffers.sent_max.saturating_sub(self.unsent.len() + self.unacknowledged)
+        self.buffers.sent_max.saturating_sub(self.unsent.len() + self.unacknowledged_bytes())
+    }
+
+    fn unacknowledged_bytes(&self) -> usize {
+        self.unacknowledged.iter().map(|(count, _)| count).sum()
+    }
+
+    /// When the next acknowledgement arrives.
+    fn acknowledged_at(&self) -> Option<Duration> {
+        let (_, delivered_at) = self.unacknowledged.front()?;
+        (!self.is_reset).then_some(*delivered_at + self.buffers.acknowledgement_time)
     }
 
     fn window(&self) -> usize {
@@ -132,14 +144,14 @@ impl End {
             self.is_reset = true;
             self.error = Some(errno);
             self.unsent.clear();
-            self.unacknowledged = 0;
+            self.unacknowledged.clear();
         }
     }
 
     /// As SIOCOUTQ counts: the end of the stream is one more.
     fn outstanding(&self) -> usize {
         let fin = usize::from(matches!(self.fin, Fin::Queued | Fin::Delivered));
-        self.unsent.len() + self.unacknowledged + fin
+        self.unsent.len() + self.unacknowledged_bytes() + fin
     }
 }
 
@@ -257,7 +269,7 @@ impl Connection {
         let mut info = self.info_of_silent(side, now);
         let is_shut = self.ends[1 - side].window() == 0;
         let end = &mut self.ends[side];
-        if !end.unsent.is_empty() && is_shut && end.unacknowledged == 0 {
+        if !end.unsent.is_empty() && is_shut && end.unacknowledged.is_empty() {
             info.is_awaited = random.chance(1, 4);
             // The answer comes at once, and earlier ones came while nobody looked.
             if info.is_awaited || random.chance(1, 2) {
@@ -278,8 +290,13 @@ impl Connection {
         Some(silent_since.max(end.heard_at) + patience?)
     }
 
+    /// When the next acknowledgement arrives.
+    pub(crate) fn acknowledged_at(&self) -> Option<Duration> {
+        self.ends.iter().filter_map(End::acknowledged_at).min()
+    }
+
     /// What the network may do.
-    pub(crate) fn moves(&self, moves: &mut Vec<Move>) {
+    pub(crate) fn moves(&self, now: Duration, moves: &mut Vec<Move>) {
         if !self.is_established {
             if !self.ends[0].is_reset {
                 moves.push(Move::Establish);
@@ -295,13 +312,13 @@ impl Connection {
             if !end.unsent.is_empty() && (other.window() > 0 || other.is_closed) {
                 moves.push(Move::Deliver(side));
             }
-            if end.unacknowledged > 0 {
+            if end.acknowledged_at().is_some_and(|at| at <= now) {
                 moves.push(Move::Acknowledge(side));
             }
             if end.fin == Fin::Queued && end.unsent.is_empty() {
                 moves.push(Move::DeliverEnd(side));
             }
-            if end.fin == Fin::Delivered && end.unacknowledged == 0 {
+            if end.fin == Fin::Delivered && end.unacknowledged.is_empty() {
                 moves.push(Move::AcknowledgeEnd(side));
             }
         }
@@ -320,12 +337,12 @@ impl Connection {
                 let most = end.unsent.len().min(other.window());
                 let count = some_of(most, random);
                 other.received.extend(end.unsent.drain(..count));
-                end.unacknowledged += count;
+                end.unacknowledged.push_back((count, now));
                 // Data is an answer, too.
                 other.heard_at = now;
             }
             Move::Acknowledge(_) => {
-                end.unacknowledged -= some_of(end.unacknowledged, random);
+                end.unacknowledged.pop_front();
                 end.heard_at = now;
             }
             Move::DeliverEnd(_) => end.fin = Fin::Delivered,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::faults::Call;
 use crate::kernel::{Answer, File, Kernel, Watch};
+use crate::stream::Connection;
 
 /// An event of `epoll_wait(2)`.
 #[derive(Clone, Copy, Debug)]
@@ -109,14 +110,20 @@ impl Kernel {
         Some(Ok(()))
     }
 
-    /// When something is due next: a timer of a process, or the end of a connection whose other
-    /// machine is silent.
+    /// When something is due next: a timer of a process, an acknowledgement, or the end of a
+    /// connection whose other machine is silent.
     fn next_due(&self) -> Option<Duration> {
         let timers = self.files.values().filter_map(|open| match open.file {
             File::Timer(due) if !self.silent.contains_key(&open.process) => due,
             _ => None,
         });
-        timers.chain(self.silent_ends().map(|(due, ..)| due)).filter(|due| *due > self.now).min()
+        let is_reached = |connection: &&Connection| {
+            !connection.ends.iter().any(|end| self.silent.contains_key(&end.machine))
+        };
+        let connections = self.connections.values().filter(is_reached);
+        let acknowledged = connections.filter_map(Connection::acknowledged_at);
+        let silent = self.silent_ends().map(|(due, ..)| due);
+        timers.chain(acknowledged).chain(silent).filter(|due| *due > self.now).min()
     }
 
     /// When connections to silent machines fail.
@@ -136,13 +143,6 @@ impl Kernel {
                 connection.ends[side].reset(libc::ETIMEDOUT);
             }
         }
-    }
-
-    /// Time passes. The network is done with all that it can move before.
-    pub(crate) fn pass(&mut self, time: Duration) {
-        while self.make_a_move() {}
-        self.now += time;
-        self.end_silent();
     }
 
     /// The network makes a few moves, and a moment passes.

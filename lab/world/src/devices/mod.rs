@@ -2,5 +2,6 @@
 
 mod oracle;
 mod scenario;
+mod settling;
 
 pub use scenario::{Ends, Plan, Scenario};

@@ -48,13 +48,13 @@ pub(crate) struct Sent {
 pub(crate) struct Way {
     pub(crate) under_way: VecDeque<Sent>,
     pub(crate) accepted: u64,
-    arrived: u64,
+    pub(crate) arrived: u64,
     /// So many first messages reach the receiver whatever becomes of the sender.
-    flushed: u64,
+    pub(crate) flushed: u64,
     /// The mark of a flush that is under way, and how many messages were accepted when it began.
     pub(crate) flush: Option<(Option<u64>, u64)>,
-    /// A message was refused for want of room.
-    pub(crate) is_full: bool,
+    /// A message that was refused for want of room.
+    pub(crate) waiting: Option<Sent>,
 }
 
 /// What a worker knows of another one.
@@ -62,7 +62,6 @@ pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) is_up: bool,
     pub(crate) down: Option<DownReason>,
-    pub(crate) message_max: usize,
 }
 
 impl Link {
@@ -117,18 +116,19 @@ impl<D: Device + EventDescriptor> Workers<D> {
     #[must_use]
     pub(crate) fn new(devices: Vec<D>, rules: Rules) -> Self {
         let count = devices.len();
-        let worker = |device: D| Worker {
+        let own = || Link { peer: PeerId::ONESELF, is_up: true, down: None };
+        let worker = |(at, device): (usize, D)| Worker {
             address: device.address(),
-            device: Some(device),
             life: Life::Here,
-            links: (0..count).map(|_| None).collect(),
+            links: (0..count).map(|other| (other == at).then(own)).collect(),
+            device: Some(device),
             ways: (0..count).map(|_| Way::default()).collect(),
             reads: BTreeMap::new(),
             disconnected: vec![false; count],
             broken: vec![false; count],
             is_armed: false,
         };
-        Workers { all: devices.into_iter().map(worker).collect(), next_token: 1, rules }
+        Workers { all: devices.into_iter().enumerate().map(worker).collect(), next_token: 1, rules }
     }
 
     pub(crate) fn is_here(&self, at: usize) -> bool {
@@ -183,18 +183,16 @@ impl<D: Device + EventDescriptor> Workers<D> {
 
     fn take(&mut self, at: usize, event: Owned) {
         match event {
-            Owned::Up(peer, message_max) => {
+            Owned::Up(peer, _) => {
                 let other = self.number_of(at, peer);
                 let link = self.all[at].links[other].get_or_insert(Link {
                     peer,
                     is_up: false,
                     down: None,
-                    message_max,
                 });
                 assert_eq!(link.peer, peer, "{at}: another number of {other}");
                 assert!(!link.is_up && link.down.is_none(), "{at}: {other} is up a second time");
                 link.is_up = true;
-                link.message_max = message_max;
             }
             Owned::Message(peer, immediate, bytes) => {
                 let other = self.number_of(at, peer);
@@ -323,6 +321,25 @@ impl<D: Device + EventDescriptor> Workers<D> {
         }
     }
 
+    /// Gives the numbers of peers back that are down. What doesn't give one back yet.
+    pub(crate) fn forget(&mut self) -> Option<Missing> {
+        let mut missing = None;
+        for (at, worker) in self.all.iter_mut().enumerate() {
+            let Some(device) = &mut worker.device else { continue };
+            for (other, link) in worker.links.iter_mut().enumerate() {
+                let is_down = |link: &&mut Link| link.down.is_some() && other != at;
+                let Some(down) = link.as_mut().filter(is_down) else { continue };
+                if crate::run_as(at, || device.forget(down.peer)) {
+                    *link = None;
+                } else {
+                    let what = format!("{at}: the last bytes to {other}, which it has left");
+                    missing = Some(Missing { what, within: SOON });
+                }
+            }
+        }
+        missing
+    }
+
     /// What is still missing, if all workers that live go on for long enough.
     #[must_use]
     pub(crate) fn missing(&self) -> Option<Missing> {
@@ -344,6 +361,9 @@ impl<D: Device + EventDescriptor> Workers<D> {
                 }
                 if !ended && !link.is_up {
                     return soon(format!("the connection to {other}"));
+                }
+                if !ended && worker.ways[other].waiting.is_some() {
+                    return soon(format!("room for a message to {other}"));
                 }
                 if !ended && waiting > 0 {
                     return soon(format!("{waiting} messages of {other}"));

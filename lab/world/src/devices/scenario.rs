@@ -7,7 +7,7 @@ use std::time::Duration;
 use tagmatch_device::{Buffer, Device, EventDescriptor, Outgoing, PeerId, ReadRequest, Refused};
 use tagmatch_testkit::random::Random;
 
-use super::oracle::{Life, Link, Missing, Read, Rules, SOON, Sent, Workers};
+use super::oracle::{Life, Link, Read, Rules, Sent, Workers};
 use crate::World;
 
 /// What is random in a scenario.
@@ -17,8 +17,10 @@ pub struct Plan {
     pub seed: u64,
     /// How many things the workers do.
     pub steps: usize,
-    /// Bytes of the longest message and read.
+    /// Bytes of the longest message.
     pub length_max: usize,
+    /// Bytes of the longest read.
+    pub read_max: usize,
     /// What ends before the scenario does.
     pub ends: Ends,
     /// A call fails in a way that doesn't pass: a connection may end for it.
@@ -37,16 +39,14 @@ pub enum Ends {
     Machines,
 }
 
-/// In the world, a sleep that is longer than this is one that nothing has ended.
-const HOUR: Duration = Duration::from_secs(3600);
-/// Most events that a worker reports in a row.
-const EVENTS_MAX: usize = 100_000;
+/// So many polls find all that has come.
+const POLLS_MAX: usize = 2000;
 /// A scenario that runs.
 pub struct Scenario<'a, D> {
-    world: &'a World,
-    plan: Plan,
-    random: Random,
-    workers: Rc<RefCell<Workers<D>>>,
+    pub(super) world: &'a World,
+    pub(super) plan: Plan,
+    pub(super) random: Random,
+    pub(super) workers: Rc<RefCell<Workers<D>>>,
 }
 
 impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
@@ -67,9 +67,16 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         for _ in 0..self.plan.steps {
             self.step();
         }
-        self.settle("all that is under way", |workers| workers.missing());
-        self.flush_all();
-        self.settle("all that was sent", |workers| workers.missing());
+        if self.plan.ends == Ends::Machines {
+            self.end_of_a_machine_that_is_sent_to();
+        }
+        self.settle("all that is under way", |this| this.workers.borrow().missing());
+        self.settle("a flush", Self::flush_all);
+        self.settle("all that was sent", |this| this.workers.borrow().missing());
+        if self.plan.ends == Ends::Machines {
+            let forget = |this: &mut Self| this.workers.borrow_mut().forget();
+            self.settle("the end of all that was left", forget);
+        }
         for at in 0..self.count() {
             self.leave(at);
             // What a machine that is off had open ends with the scenario.
@@ -79,7 +86,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         }
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.workers.borrow().all.len()
     }
 
@@ -107,7 +114,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         let Some(device) = &mut workers.all[at].device else { return };
         let peer = self.world.run_as(at, || device.connect(&address)).expect("a peer to be");
         let link = &mut workers.all[at].links[other];
-        let link = link.get_or_insert(Link { peer, is_up: false, down: None, message_max: 0 });
+        let link = link.get_or_insert(Link { peer, is_up: false, down: None });
         assert_eq!(link.peer, peer, "{at}: another number of {other}");
     }
 
@@ -121,7 +128,9 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         match self.random.below(100) {
             0..40 => self.poll(at),
             40..65 => self.send(at, other),
-            65..72 => self.flush(at, other),
+            65..72 => {
+                self.flush(at, other);
+            }
             72..79 => self.read(at, other),
             79..82 => self.withdraw(at),
             82..90 => self.sleep(at),
@@ -138,7 +147,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
     }
 
     /// The workers that sleep and that something has woken.
-    fn woken(&self) -> Vec<usize> {
+    pub(super) fn woken(&self) -> Vec<usize> {
         self.workers.borrow().woken(self.world)
     }
 
@@ -152,7 +161,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
     }
 
     /// Has a worker awake.
-    fn wake(&self, at: usize) {
+    pub(super) fn wake(&self, at: usize) {
         let mut workers = self.workers.borrow_mut();
         let worker = &mut workers.all[at];
         if std::mem::take(&mut worker.is_armed)
@@ -170,53 +179,66 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
                 1 => self.random.index(self.plan.length_max),
                 _ => self.random.index(100),
             };
-            let bytes: Vec<u8> = (0..length).map(|_| self.random.bits().to_le_bytes()[0]).collect();
+            let bytes = self.bytes(length);
             let immediate = match self.random.below(3) {
                 0 => None,
                 1 => Some(0),
                 _ => Some(self.random.below_u32(u32::MAX)),
             };
-            let mut workers = self.workers.borrow_mut();
-            let workers = &mut *workers;
-            let is_other_here = workers.all[other].life == Life::Here;
-            let worker = &mut workers.all[at];
-            let (Some(device), Some(link)) = (&mut worker.device, &worker.links[other]) else {
-                return;
-            };
-            let (header, payload) = bytes.split_at(self.random.index(length.min(64) + 1));
-            let result = self
-                .world
-                .run_as(at, || device.send(link.peer, Outgoing { header, payload, immediate }));
-            let is_ending = !is_other_here || link.down.is_some() || worker.disconnected[other];
-            let way = &mut worker.ways[other];
-            way.is_full = false;
-            match result {
-                Ok(()) => {
-                    assert!(link.is_usable(), "{at}: a message to {other}, which isn't up");
-                    way.accepted += 1;
-                    if is_other_here {
-                        way.under_way.push_back(Sent { bytes, immediate });
-                    }
-                }
-                Err(Refused::Full) => way.is_full = true,
-                Err(Refused::NotUp) => {
-                    assert!(!link.is_up, "{at}: {other} is up, and refuses a message");
-                }
-                Err(Refused::Down) => {
-                    if !is_ending && !workers.have_disconnected(at, other) && !self.plan.may_break {
-                        // Its end says why.
-                        while self.world.run_as(at, || workers.poll(at)) {}
-                        panic!("{at}: {other} is there, and refuses a message as down");
-                    }
-                }
-                Err(Refused::TooLong) => panic!("{at}: {length} bytes are no long message"),
+            // A message that waits for room goes first.
+            let waiting = self.workers.borrow_mut().all[at].ways[other].waiting.take();
+            let is_sent = waiting.is_none_or(|waiting| self.try_to_send(at, other, waiting));
+            if !is_sent || !self.try_to_send(at, other, Sent { bytes, immediate }) {
+                break;
             }
         }
         self.tend_sleeper(at);
     }
 
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.random.bits().to_le_bytes()[0]).collect()
+    }
+
+    /// Sends a message. `false` if it waits for room, or if the peer is none.
+    pub(super) fn try_to_send(&mut self, at: usize, other: usize, sent: Sent) -> bool {
+        let mut workers = self.workers.borrow_mut();
+        let is_ending = !workers.is_here(other) || workers.have_disconnected(at, other);
+        let worker = &mut workers.all[at];
+        let (Some(device), Some(link)) = (&mut worker.device, &worker.links[other]) else {
+            return false;
+        };
+        let (header, payload) =
+            sent.bytes.split_at(self.random.index(sent.bytes.len().min(64) + 1));
+        let outgoing = Outgoing { header, payload, immediate: sent.immediate };
+        let result = self.world.run_as(at, || device.send(link.peer, outgoing));
+        let way = &mut worker.ways[other];
+        match result {
+            Ok(()) => {
+                assert!(link.is_usable(), "{at}: a message to {other}, which isn't up");
+                way.accepted += 1;
+                if !is_ending {
+                    way.under_way.push_back(sent);
+                }
+                return true;
+            }
+            Err(Refused::Full) => way.waiting = Some(sent),
+            Err(Refused::NotUp) => {
+                assert!(!link.is_up, "{at}: {other} is up, and refuses a message");
+            }
+            Err(Refused::Down) => {
+                if !is_ending && link.down.is_none() && !self.plan.may_break {
+                    // Its end says why.
+                    while self.world.run_as(at, || workers.poll(at)) {}
+                    panic!("{at}: {other} is there, and refuses a message as down");
+                }
+            }
+            Err(Refused::TooLong) => panic!("{at}: {} bytes are no long message", sent.bytes.len()),
+        }
+        false
+    }
+
     /// A worker that sleeps, and that was used meanwhile, may have something to do.
-    fn tend_sleeper(&mut self, at: usize) {
+    pub(super) fn tend_sleeper(&mut self, at: usize) {
         let has_work = {
             let workers = self.workers.borrow();
             let worker = &workers.all[at];
@@ -228,21 +250,54 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         }
     }
 
-    fn flush(&mut self, at: usize, other: usize) {
+    /// Asks how a flush stands. `true` if it has ended. What was flushed is at the other machine:
+    /// it arrives though nothing moves any more.
+    pub(super) fn flush(&mut self, at: usize, other: usize) -> bool {
         self.wake(at);
-        let mut workers = self.workers.borrow_mut();
-        self.world.run_as(at, || workers.flush(at, other));
+        let is_done = {
+            let mut workers = self.workers.borrow_mut();
+            self.world.run_as(at, || workers.flush(at, other))
+        };
+        let is_checked = {
+            let workers = self.workers.borrow();
+            let is_connected = workers.is_here(other) && !workers.have_disconnected(at, other);
+            is_done && is_connected && at != other && self.random.chance(1, 2)
+        };
+        if is_checked {
+            self.wake(other);
+            let mut workers = self.workers.borrow_mut();
+            let has_arrived = |workers: &Workers<D>| {
+                let way = &workers.all[at].ways[other];
+                way.arrived >= way.flushed
+            };
+            self.world.frozen(|| {
+                for _ in 0..POLLS_MAX {
+                    if !has_arrived(&workers) {
+                        self.world.run_as(other, || workers.poll(other));
+                    }
+                }
+            });
+            let is_right = has_arrived(&workers) || workers.have_disconnected(at, other);
+            assert!(is_right, "{at}: messages to {other} were flushed, and are not there");
+        }
+        is_done
     }
 
     /// Another worker exposes memory, and this one reads it.
     fn read(&mut self, at: usize, owner: usize) {
-        let mut workers = self.workers.borrow_mut();
-        let has_ended = workers.have_disconnected(at, owner);
-        if has_ended || !workers.is_usable(at, owner) || !workers.is_usable(owner, at) {
+        let can = {
+            let workers = self.workers.borrow();
+            let is_connected = workers.is_usable(at, owner) && workers.is_usable(owner, at);
+            is_connected && !workers.have_disconnected(at, owner)
+        };
+        if !can {
             return;
         }
-        let length = 1 + self.random.index(self.plan.length_max * 2);
-        let expected: Vec<u8> = (0..length).map(|_| self.random.bits().to_le_bytes()[0]).collect();
+        let is_long = self.random.chance(1, 10);
+        let most = if is_long { self.plan.read_max } else { self.plan.length_max };
+        let length = 1 + self.random.index(most);
+        let expected = self.bytes(length);
+        let mut workers = self.workers.borrow_mut();
         let reader =
             workers.all[owner].links[at].as_ref().map_or(PeerId::ONESELF, |link| link.peer);
         let Some(device) = &mut workers.all[owner].device else { return };
@@ -288,10 +343,10 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
     }
 
     /// A worker falls asleep, if it has nothing to do.
-    fn fall_asleep(&mut self, at: usize) {
+    pub(super) fn fall_asleep(&mut self, at: usize) {
         let mut workers = self.workers.borrow_mut();
         let worker = &mut workers.all[at];
-        let full = worker.ways.iter().zip(&worker.links).filter(|(way, _)| way.is_full);
+        let full = worker.ways.iter().zip(&worker.links).filter(|(way, _)| way.waiting.is_some());
         let waiting: Vec<_> = full.filter_map(|(_, link)| Some(link.as_ref()?.peer)).collect();
         if let Some(device) = &mut worker.device {
             worker.is_armed = self.world.run_as(at, || device.arm(&waiting));
@@ -306,18 +361,31 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         self.pass(time);
     }
 
-    /// Time passes. Workers that are awake compute meanwhile, and the others are woken.
+    /// Time passes. Workers that are awake compute meanwhile, and the others are woken. Sometimes
+    /// one goes on sending.
     fn pass(&mut self, time: Duration) {
         let until = self.world.now() + time;
+        let sender = self.random.index(self.count());
+        let receiver = self.random.index(self.count());
+        let is_steady = self.random.chance(1, 3);
+        let mut is_woken = false;
         loop {
             let left = until.saturating_sub(self.world.now());
-            let is_woken = {
-                let workers = self.workers.borrow();
-                self.world.sleep(&workers.sleepers(), left)
-            };
-            if !is_woken {
+            if left.is_zero() {
                 return;
             }
+            let pause = if is_steady {
+                if !is_woken {
+                    self.send(sender, receiver);
+                }
+                left.min(Duration::from_millis(1 + self.random.below(500)))
+            } else {
+                left
+            };
+            is_woken = {
+                let workers = self.workers.borrow();
+                self.world.sleep(&workers.sleepers(), pause)
+            };
             for at in self.woken() {
                 self.wake(at);
                 self.run_awake(at);
@@ -330,6 +398,20 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         for at in 0..self.count() {
             self.wake(at);
             self.fall_asleep(at);
+        }
+    }
+
+    /// A machine is switched off while a worker sleeps that was sent from: nobody looks at it
+    /// before its timer.
+    fn end_of_a_machine_that_is_sent_to(&mut self) {
+        for at in 0..self.count() {
+            self.run_awake(at);
+        }
+        let at = self.random.index(self.count());
+        let other = self.random.index(self.count());
+        if at != other && self.workers.borrow().is_usable(at, other) {
+            self.send(at, other);
+            self.kill(other, Life::Off);
         }
     }
 
@@ -386,6 +468,9 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
 
     /// A process is killed, or its machine is switched off.
     fn kill(&mut self, at: usize, life: Life) {
+        if !self.workers.borrow().is_here(at) {
+            return;
+        }
         let mut workers = self.workers.borrow_mut();
         workers.all[at].life = life;
         forget_sent_to(&mut workers, at);
@@ -394,82 +479,6 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         match life {
             Life::Off => self.world.silence(at),
             _ => self.world.kill(at),
-        }
-    }
-
-    /// Lets all workers go on until nothing is missing. Each runs only when something has woken it.
-    fn settle(&mut self, what: &str, missing: impl Fn(&Workers<D>) -> Option<Missing>) {
-        let start = self.world.now();
-        loop {
-            for at in 0..self.count() {
-                self.run_awake(at);
-            }
-            let Some(missing) = missing(&self.workers.borrow()) else { return };
-            let Missing { what: missing, within } = missing;
-            let is_awake = {
-                let workers = self.workers.borrow();
-                self.world.sleep(&workers.sleepers(), HOUR)
-            };
-            let took = self.world.now().saturating_sub(start);
-            assert!(is_awake, "all sleep, and nothing wakes them. Waits for {what}: {missing}");
-            assert!(took < within, "it takes {took:?}. Waits for {what}: {missing}");
-            for at in self.woken() {
-                self.wake(at);
-            }
-        }
-    }
-
-    /// A worker that is awake does what it has to do, and falls asleep.
-    fn run_awake(&mut self, at: usize) {
-        let mut is_refused = false;
-        for _ in 0..EVENTS_MAX {
-            {
-                let mut workers = self.workers.borrow_mut();
-                if !workers.is_here(at) || workers.all[at].is_armed {
-                    return;
-                }
-                while self.world.run_as(at, || workers.poll(at)) {}
-                if is_refused {
-                    // There may be room: a worker would send again now.
-                    workers.all[at].ways.iter_mut().for_each(|way| way.is_full = false);
-                }
-            }
-            is_refused = true;
-            self.fall_asleep(at);
-        }
-        panic!("{at}: it always has something to do");
-    }
-
-    /// Flushes all that was sent to workers that live.
-    fn flush_all(&mut self) {
-        let count = self.count();
-        let start = self.world.now();
-        for at in 0..count {
-            for other in 0..count {
-                while self.workers.borrow().is_usable(at, other) {
-                    self.wake(at);
-                    let is_done = {
-                        let mut workers = self.workers.borrow_mut();
-                        self.world.run_as(at, || workers.flush(at, other))
-                    };
-                    if is_done {
-                        break;
-                    }
-                    let took = self.world.now().saturating_sub(start);
-                    assert!(took < SOON, "{at}: a flush to {other} doesn't end");
-                    for each in 0..count {
-                        self.run_awake(each);
-                    }
-                    let workers = self.workers.borrow();
-                    let Some(device) = &workers.all[at].device else { break };
-                    let is_awake = self.world.sleep(&[device.event_descriptor()], HOUR);
-                    assert!(is_awake, "{at}: nothing wakes a worker that flushes to {other}");
-                    drop(workers);
-                    for each in self.woken() {
-                        self.wake(each);
-                    }
-                }
-            }
         }
     }
 }
