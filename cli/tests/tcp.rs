@@ -168,6 +168,14 @@ fn info_tells_where_tcp_listens_and_whether_there_is_a_secret() {
 }
 
 #[test]
+fn info_says_that_tcp_learns_nothing() {
+    let output = with_secret(None, "info --learned --device tcp:127.0.0.1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    assert!(stdout.starts_with("tcp:127.0.0.1 learns nothing: "), "{stdout}");
+}
+
+#[test]
 fn shared_memory_is_usable_beside_a_secret_that_is_not() {
     let output = with_secret(Some("short"), "info").output().unwrap();
     let output_text = text(&output.stdout);

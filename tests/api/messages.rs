@@ -274,6 +274,7 @@ fn peers_of_another_worker_are_refused() {
     assert!(foreign(&p.a.peer_fault(p.to_a).unwrap_err()));
     assert!(foreign(&p.a.read_mode(p.to_a).unwrap_err()));
     assert!(foreign(&p.a.transports(p.to_a).unwrap_err()));
+    assert!(foreign(&p.a.learned(p.to_a).unwrap_err()));
     assert!(foreign(&p.a.send_blocking(p.to_a, 1, &[]).unwrap_err()));
     assert!(foreign(&p.a.recv_blocking(Match::any().from(p.to_a), &mut []).unwrap_err()));
     p.a.scope(|scope| {

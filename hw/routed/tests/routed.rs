@@ -41,6 +41,7 @@ fn each_pair_has_the_route_that_both_find() {
             assert_eq!(worker.network_of(peer), Some(network), "{from} {to}");
             let mode = if is_local { ReadMode::Direct } else { ReadMode::Copied };
             assert_eq!(worker.read_mode(peer), mode, "{from} {to}");
+            assert_eq!(worker.learned(peer).is_empty(), !is_local, "{from} {to}");
         }
         let mut all = numbers[from].clone();
         all.sort();

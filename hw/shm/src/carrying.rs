@@ -1,23 +1,23 @@
 //! Which messages of middle length go out in fragments, through the ring, and which ones their
 //! receiver reads out of this worker's memory.
 //!
-//! Fragments are copied twice, and need no call of the kernel. From which length on a read is faster
-//! depends on the time of such a call, which the handshake measures, on the processor, and on the
-//! number of messages under way, since a receiver reads several of them in one call. So each class
-//! of lengths begins with the way that the handshake's figure suggests, and learns from there.
+//! Fragments are copied twice, and need no call of the kernel. From which length on a read is
+//! faster depends on the time of such a call, which the handshake measures, on the processor, and
+//! on the number of messages under way, since a receiver reads several of them in one call. So each
+//! class of lengths begins with the way that the handshake's figure suggests, and learns from
+//! there.
 
 use std::time::Instant;
 
 use tagmatch_device::{LearnedChoice, LearnedDirection};
 
 use super::class_choices::{ChoiceNames, ClassChoices, ClassStart};
-use super::cooperative::OFFERED_MIN;
 use super::learned::Alternative;
 
 /// The shortest message for which it is learned.
 const LENGTH_MIN: usize = 8 << 10;
-/// Longer ones are not: of those a sender copies a part.
-const LENGTH_MAX: usize = OFFERED_MIN - 1;
+/// Longer ones are not: those are always read.
+const LENGTH_MAX: usize = (64 << 10) - 1;
 /// Messages of a sample of each class: up to 16 KiB, 32 KiB, and 64 KiB. So many that a sample has
 /// several windows of messages in it, and the time between.
 const MESSAGES_TIMED: [u32; 3] = [256, 128, 64];
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn longer_messages_have_no_choice() {
         let mut carrying = Carrying::new(true, None, 100_000);
-        send(&mut carrying, OFFERED_MIN, [2, 1]);
-        assert!(carrying.is_fragmented(OFFERED_MIN) && !carrying.is_fragmented(100_001));
+        send(&mut carrying, LENGTH_MAX + 1, [2, 1]);
+        assert!(carrying.is_fragmented(LENGTH_MAX + 1) && !carrying.is_fragmented(100_001));
     }
 }

@@ -75,7 +75,7 @@ tagmatch_device::settings! {
         pub fragments: bool = true,
         /// How to read a peer's memory. Default: [`ReadPolicy::Auto`].
         pub read: ReadPolicy = ReadPolicy::Auto,
-        /// Whether this worker copies a part of the long messages (64 KiB or more) that it sends
+        /// Whether this worker copies a part of the long messages (16 KiB or more) that it sends
         /// into the receiver's memory, while it polls. So both processors copy. A receiver that
         /// withholds its memory (userfaultfd(2), FUSE) can make this process wait inside the
         /// kernel. Not where the kernel forbids it, nor with [`ReadPolicy::Copied`]. Default:
@@ -86,11 +86,12 @@ tagmatch_device::settings! {
         pub sender_writes: SenderWrites = SenderWrites::OwnedBuffers,
         /// Whether this worker learns, for each peer, which of two ways is faster: short or long
         /// laps of the ring that it writes; and for each class of lengths whether messages of 8 to
-        /// 64 KiB go out in fragments, and whether a sender copies a part of the messages that this
-        /// worker reads. Both ways are measured on messages that pass, and the slower one is tried
-        /// ever more rarely. `false`: laps are short, the handshake decides about fragments, and
-        /// senders copy wherever they may. The next three settings pin one choice each.
-        /// `Worker::learned` and `tagperf info --learned` show what was learned. Default: `true`.
+        /// 64 KiB go out in fragments, and whether a sender copies a part of the messages of 16 KiB
+        /// and more that this worker reads. Both ways are measured on messages that pass, and the
+        /// slower one is tried ever more rarely. `false`: laps are short, the handshake decides
+        /// about fragments, and senders copy a part of messages of 64 KiB and more wherever they
+        /// may. The next three settings pin one choice each. `Worker::learned` and `tagperf info
+        /// --learned` show what was learned. Default: `true`.
         pub learns: bool = true,
         /// Whether laps of the ring that this worker writes are short, so that few lines are used
         /// again and again, or as long as the ring. Default: `None`, learned.
@@ -98,8 +99,8 @@ tagmatch_device::settings! {
         /// Whether messages of 8 to 64 KiB that this worker sends go out in fragments where the
         /// peer takes them, or are read by the peer where it can. Default: `None`, learned.
         pub sends_fragments: Option<bool> = None,
-        /// Whether senders are asked to copy a part of each long message that this worker reads,
-        /// where they may, or never. Default: `None`, learned.
+        /// Whether senders are asked to copy a part of each message of 64 KiB and more that this
+        /// worker reads, where they may, or never of any. Default: `None`, learned.
         pub shares_copies: Option<bool> = None,
         /// Whether runs of 1 KiB and more are written to the ring past the cache, or never.
         /// Default: `None`: never on processors of Intel, where it gains nothing; on those of AMD

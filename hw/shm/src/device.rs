@@ -100,8 +100,7 @@ impl Shm {
         connections.inboxes.insert(bit, consumer, PeerId::ONESELF);
         let connection = Connection {
             producer: Producer::new(ring.clone(), piggyback)
-                .with_laps(local.config.pinned_laps())
-                .with_streaming(local.config.streams),
+                .with_ways(local.config.pinned_laps(), local.config.streams),
             message_max: local.config.message_max,
             is_fenced: false,
             doorbell: local.doorbell.clone(),
@@ -343,12 +342,12 @@ mod tests {
 
     #[test]
     fn a_pair_tries_both_ways_of_reading_unless_it_is_not_to_learn() {
-        const LENGTH: usize = 64 << 10;
-        for learns in [true, false] {
+        // The longer one begins with a part for the sender, and the shorter one without.
+        for (learns, length) in [(true, 64 << 10), (false, 64 << 10), (true, 32 << 10)] {
             let ([mut a, mut b], [to_b, to_a]) = connected(&ShmConfig::default().learns(learns));
-            let remote = a.expose(to_b, Buffer::zeroed(LENGTH)).unwrap().span;
-            let mut has_read_alone = false;
-            let mut buffer = Buffer::zeroed(LENGTH);
+            let remote = a.expose(to_b, Buffer::zeroed(length)).unwrap().span;
+            let mut ways = [false; 2];
+            let mut buffer = Buffer::zeroed(length);
             // More than two epochs of 18 samples of 64 reads.
             for token in 0..2400 {
                 b.read(ReadRequest { peer: to_a, remote, into: buffer, token }).unwrap();
@@ -359,12 +358,12 @@ mod tests {
                     }
                 };
                 let connection = b.connections.peers.connection_mut(to_a).unwrap();
-                has_read_alone |= !connection.sharing.is_offered(LENGTH);
+                ways[usize::from(connection.sharing.is_offered(length))] = true;
             }
-            assert_eq!(has_read_alone, learns);
+            assert_eq!(ways, [learns, true]);
             let choices = b.learned(to_a);
             let of_reads = |choice: &&LearnedChoice| {
-                choice.direction == LearnedDirection::Received && choice.lengths.contains(&LENGTH)
+                choice.direction == LearnedDirection::Received && choice.lengths.contains(&length)
             };
             let measured = choices.iter().find(of_reads).map(|choice| choice.samples > 0);
             assert_eq!(measured, learns.then_some(true));

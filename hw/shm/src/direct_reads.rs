@@ -26,6 +26,8 @@ use super::ring::PushError;
 
 /// Time between two looks whether a sender has stopped writing into memory of the caller.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Longer reads have a call of the kernel of their own.
+const SHORT_BYTES_MAX: usize = 64 << 10;
 
 /// A read under way.
 pub(crate) struct DirectRead {
@@ -43,6 +45,8 @@ pub(crate) struct DirectRead {
     error: Option<ReadError>,
     /// Whether only the sender can bring the read forward.
     waits: bool,
+    /// Whether the sender was to be offered a part when the read began.
+    is_shared: bool,
     pub(crate) token: u64,
 }
 
@@ -77,6 +81,7 @@ impl DirectRead {
             side,
             error: None,
             waits: false,
+            is_shared: false,
             token,
         }
     }
@@ -103,7 +108,12 @@ impl DirectRead {
     /// Whether all bytes are read by one call of the kernel, which reads other such reads' bytes as
     /// well.
     pub(crate) fn is_short(&self) -> bool {
-        self.mapped_at.is_none() && self.length() < OFFERED_MIN
+        self.mapped_at.is_none() && !self.is_shared && self.length() < SHORT_BYTES_MAX
+    }
+
+    /// Before the first step: looks whether the sender is to be offered a part.
+    pub(crate) fn look_at(&mut self, connection: &Connection, allowed: SenderWrites) {
+        self.is_shared = self.is_offerable(connection, allowed);
     }
 
     /// The bytes of a short read, and where they go. `None` if the buffer can't be written.
@@ -159,15 +169,11 @@ impl DirectRead {
         connection: &mut Connection,
         allowed: SenderWrites,
     ) -> Result<(), &'static str> {
-        let is_possible = connection.takes_offers
-            && !connection.is_offering
-            && connection.read_mode == ReadMode::Direct
-            && self.mapped_at.is_none()
+        let is_possible = !connection.is_offering
             && self.side.is_none()
             && self.error.is_none()
             && self.pieces.length() - self.done >= OFFERED_MIN
-            && self.may_be_written(allowed)
-            && connection.sharing.is_offered(self.pieces.length());
+            && self.is_offerable(connection, allowed);
         let Some(front) = self.pieces.beginning_with(self.done).filter(|_| is_possible) else {
             return Ok(());
         };
@@ -188,6 +194,15 @@ impl DirectRead {
             Err(PushError::Full) => Ok(()),
             Err(PushError::Broken(what)) => Err(what),
         }
+    }
+
+    /// Whether the sender takes offers, may write here, and is faster so.
+    fn is_offerable(&self, connection: &Connection, allowed: SenderWrites) -> bool {
+        connection.takes_offers
+            && connection.read_mode == ReadMode::Direct
+            && self.mapped_at.is_none()
+            && self.may_be_written(allowed)
+            && connection.sharing.is_offered(self.pieces.length())
     }
 
     /// Whether a sender may write into the buffer.

@@ -6,8 +6,8 @@ pub use tagmatch_device::ReadMessage;
 pub use super::doorbell::DoorbellBit;
 pub use super::name::ShmName;
 pub use super::packet::{HandshakePacket, Hello, HelloRefusal, Nonce, OfferedMemory};
+pub use super::ring::geometry::checked_progress;
 pub use super::ring::geometry::{Geometry, Places};
-pub use super::ring::producer::checked_progress;
 pub use super::ring::slot::{Bounds, MessageShape, Meta, parse as parse_slot};
 
 /// Parses a message of a copied read as a device does.

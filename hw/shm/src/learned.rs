@@ -21,8 +21,8 @@
 //!    way's own figure has moved by a quarter for two epochs, unless trials have cost much lately:
 //!    a neighbour that comes and goes would cause many.
 //!
-//! So a wrong choice at the beginning lasts three epochs, the preferred way changes once in four epochs at most, and
-//! where nothing changes, one epoch in 65 goes the slower way.
+//! So a wrong choice at the beginning lasts three epochs, the preferred way changes once in four
+//! epochs at most, and where nothing changes, one epoch in 65 goes the slower way.
 
 use tagmatch_device::LearnedChoice;
 

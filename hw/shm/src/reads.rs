@@ -83,7 +83,9 @@ impl Reads {
         };
         let mapped_at = connection.memory.as_ref().and_then(|memory| memory.find(remote));
         if mapped_at.is_some() || connection.read_mode == ReadMode::Direct {
-            self.direct.push_back(DirectRead::new(peer, remote, mapped_at, (into, length), token));
+            let mut read = DirectRead::new(peer, remote, mapped_at, (into, length), token);
+            read.look_at(connection, self.sender_writes);
+            self.direct.push_back(read);
         } else {
             connection.copied.start(remote, into, token);
             self.note_copying(peer);
@@ -189,9 +191,9 @@ impl Reads {
 
     /// Does the first reads in one call, if they are short and from one peer. Returns whether they
     /// have ended.
-    fn push_short(&mut self, peers: &Peers, events: &mut VecDeque<Event<'static>>) -> bool {
+    fn push_short(&mut self, peers: &mut Peers, events: &mut VecDeque<Event<'static>>) -> bool {
         let Some(peer) = self.direct.front().map(|read| read.peer) else { return false };
-        let Some(PeerState::Up(connection)) = peers.state(peer) else { return false };
+        let Some(PeerState::Up(connection)) = peers.state_mut(peer) else { return false };
         let Some(process) = connection.process() else { return false };
         let is_one = |read: &&DirectRead| read.peer == peer && read.is_short();
         let count = self.direct.iter().take(READ_PARTS_MAX).take_while(is_one).count();
@@ -203,13 +205,11 @@ impl Reads {
         if process.read_parts(parts) != Some(length) {
             return false;
         }
-        events.extend(
-            self.direct.drain(..count).map(|DirectRead { token, into, .. }| Event::ReadDone {
-                token,
-                into,
-                result: Ok(()),
-            }),
-        );
+        for read in self.direct.drain(..count) {
+            connection.sharing.ended(read.length(), Instant::now);
+            let DirectRead { token, into, .. } = read;
+            events.push_back(Event::ReadDone { token, into, result: Ok(()) });
+        }
         true
     }
 

@@ -154,16 +154,16 @@ impl Recorded {
 }
 
 /// A learner, and what its messages have cost.
-struct Run<'a> {
+struct LearningRun<'a> {
     recorded: &'a Recorded,
     learned: Learned,
     samples: usize,
     cost: u64,
 }
 
-impl Run<'_> {
-    fn begin(recorded: &Recorded, start: Alternative) -> Run<'_> {
-        Run { recorded, learned: Learned::new(start, 2), samples: 0, cost: 0 }
+impl LearningRun<'_> {
+    fn begin(recorded: &Recorded, start: Alternative) -> LearningRun<'_> {
+        LearningRun { recorded, learned: Learned::new(start, 2), samples: 0, cost: 0 }
     }
 
     /// One more sample, which a neighbour makes so many times as long.
@@ -183,7 +183,7 @@ impl Run<'_> {
 fn the_loss_against_the_better_fixed_way_is_at_most_three_percent() {
     for recorded in &RECORDED {
         for start in [Alternative::First, Alternative::Second] {
-            let mut run = Run::begin(recorded, start);
+            let mut run = LearningRun::begin(recorded, start);
             (0..RUN).for_each(|_| run.sample(1));
             let best = recorded.sum(recorded.better().0, RUN);
             let percent = run.cost as f64 / best as f64 * 100.0;
@@ -201,7 +201,7 @@ fn a_wrong_start_is_unlearned_within_a_thousand_messages_or_a_tenth_of_a_second(
             continue;
         }
         for start in [Alternative::First, Alternative::Second] {
-            let mut run = Run::begin(recorded, start);
+            let mut run = LearningRun::begin(recorded, start);
             while run.preferred() != better as usize {
                 run.sample(1);
             }
@@ -217,7 +217,7 @@ fn a_wrong_start_is_unlearned_within_a_thousand_messages_or_a_tenth_of_a_second(
 fn the_preferred_way_changes_once_where_nothing_changes_and_in_four_epochs_at_most() {
     for recorded in &RECORDED {
         for start in [Alternative::First, Alternative::Second] {
-            let mut run = Run::begin(recorded, start);
+            let mut run = LearningRun::begin(recorded, start);
             let mut since = EPOCH;
             for _ in 0..RUN {
                 let before = run.preferred();
@@ -243,7 +243,7 @@ fn a_neighbour_with_bursts_of_ten_times_the_cost_changes_nothing() {
         }
         // Samples of a burst, and from one burst to the next one.
         for (burst, period) in [(1, 4), (5, 20), (40, 200), (60, 331), (300, 1000)] {
-            let mut run = Run::begin(recorded, better);
+            let mut run = LearningRun::begin(recorded, better);
             let mut best = 0;
             for sample in 0..4 * RUN {
                 let times = if sample % period < burst { 10 } else { 1 };
@@ -262,7 +262,7 @@ fn a_neighbour_with_bursts_of_ten_times_the_cost_changes_nothing() {
 #[test]
 fn where_another_way_becomes_better_it_is_found_again_and_again() {
     let [alone, windows] = [&RECORDED[0], &RECORDED[1]];
-    let mut run = Run::begin(alone, Alternative::First);
+    let mut run = LearningRun::begin(alone, Alternative::First);
     let mut best = 0;
     for turn in 0..10 {
         run.recorded = if turn % 2 == 0 { alone } else { windows };

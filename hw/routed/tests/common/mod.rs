@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, Exposure, ExposureId, Flush,
-    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode, ReadRequest,
-    Refused,
+    Join, LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode,
+    ReadRequest, Refused,
 };
 use tagmatch_routed::Routed;
 use tagmatch_shm::{Shm, ShmConfig};
@@ -64,6 +64,10 @@ impl Device for OnMachine {
 
     fn read_mode(&self, peer: PeerId) -> ReadMode {
         self.shm.read_mode(peer)
+    }
+
+    fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
+        self.shm.learned(peer)
     }
 
     fn send(&mut self, peer: PeerId, message: Outgoing<'_>) -> Result<(), Refused> {

@@ -303,8 +303,7 @@ impl HandshakeStep<'_> {
         };
         let connection = Connection {
             producer: Producer::new(outbound, piggyback)
-                .with_laps(local.config.pinned_laps())
-                .with_streaming(local.config.streams),
+                .with_ways(local.config.pinned_laps(), local.config.streams),
             message_max: hello.message_max,
             is_fenced: !(local.hears_barriers && hello.makes_barriers),
             doorbell: hello.doorbell,

@@ -149,6 +149,19 @@ const _: () = {
     assert!(1 + outside.div_ceil(LINE_BYTES) < longest.lines / 2);
 };
 
+/// Checks what a reader claims to have read: it lies between what it has claimed before and what
+/// was produced.
+///
+/// # Errors
+/// The rule that the reader broke.
+#[inline]
+pub fn checked_progress(before: u32, claim: u32, produced: u32) -> Result<u32, &'static str> {
+    if claim.wrapping_sub(before) > produced.wrapping_sub(before) {
+        return Err("a reader claims more than was written");
+    }
+    Ok(claim)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -47,6 +47,11 @@ impl LapChoice {
         LapChoice { learned, is_pinned: pinned.is_some(), began: None, lines: 0 }
     }
 
+    /// As `new`; `None` where laps always end early.
+    pub(super) fn unless_short(geometry: Geometry, pinned: Option<bool>) -> Option<Box<Self>> {
+        (pinned != Some(true)).then(|| Box::new(Self::new(geometry, pinned)))
+    }
+
     /// What is known of both ways; `None` if nothing is learned.
     pub(super) fn state(&self) -> Option<LearnedState> {
         let figures_per_ns = f64::from(COSTS_PER_NS) * LINE_BYTES as f64;

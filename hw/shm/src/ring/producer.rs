@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tagmatch_device::Outgoing;
 
-use super::geometry::{Geometry, is_before, later, lines_of};
+use super::geometry::{Geometry, checked_progress, is_before, later, lines_of};
 use super::lap::{Lap, LapChoice};
 use super::memory::Ring;
 use super::parts::MessageParts;
@@ -118,23 +118,15 @@ impl Producer {
         }
     }
 
-    /// Learns whether laps of the long lines are to end early. With `pinned`, they always do, or
-    /// never.
-    pub(crate) fn with_laps(mut self, pinned: Option<bool>) -> Self {
-        let choice = || Box::new(LapChoice::new(self.ring.long_geometry(), pinned));
-        self.lap_choice = (pinned != Some(true)).then(choice);
+    /// Learns whether laps of the long lines are to end early, unless `short_laps` pins it. With
+    /// `streams`, it is pinned whether long runs are written past the cache.
+    pub(crate) fn with_ways(mut self, short_laps: Option<bool>, streams: Option<bool>) -> Self {
+        self.lap_choice = LapChoice::unless_short(self.ring.long_geometry(), short_laps);
+        self.writing = streams.map_or(self.writing, Writing::pinned);
         self
     }
 
-    /// Writes long runs past the cache, or never does; otherwise the processor decides.
-    pub(crate) fn with_streaming(mut self, pinned: Option<bool>) -> Self {
-        if let Some(streams) = pinned {
-            self.writing = Writing::pinned(streams);
-        }
-        self
-    }
-
-    /// What is known of laps that end early and of whole ones; `None` if nothing is learned.
+    /// What is known of short and whole laps.
     pub(crate) fn learned_laps(&self) -> Option<LearnedState> {
         self.lap_choice.as_ref()?.state()
     }
@@ -600,17 +592,4 @@ impl Producer {
         self.load_published()?;
         Ok(self.consumed != self.refused_at)
     }
-}
-
-/// Checks what a reader claims to have read: it lies between what it has claimed before and what
-/// was produced.
-///
-/// # Errors
-/// The rule that the reader broke.
-#[inline]
-pub fn checked_progress(before: u32, claim: u32, produced: u32) -> Result<u32, &'static str> {
-    if claim.wrapping_sub(before) > produced.wrapping_sub(before) {
-        return Err("a reader claims more than was written");
-    }
-    Ok(claim)
 }

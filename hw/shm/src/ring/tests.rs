@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tagmatch_os::memory::Mapping;
 
 use super::consumer::Watch;
-use super::producer::checked_progress;
+use super::geometry::checked_progress;
 use super::slot::Meta;
 use super::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
 
