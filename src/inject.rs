@@ -74,7 +74,8 @@ impl<A: Access> WorkerOf<A> {
     ///
     /// # Errors
     /// The peer is one of another worker.
-    #[inline]
+    // Always inlined: arguments and result of a call would go through memory.
+    #[inline(always)]
     pub fn inject_at_once(
         &self,
         peer: Peer,
@@ -84,6 +85,10 @@ impl<A: Access> WorkerOf<A> {
     ) -> Result<bool, Error> {
         let id = self.own(peer)?;
         let message = Send { peer: id, tag: tag.into(), immediate, payload };
-        Ok(self.access.with(|state| state.engine.inject_at_once(message)))
+        // No closure: its captures would be stored in memory.
+        let mut state = self.access.lock();
+        let is_sent = state.engine.inject_at_once(message);
+        A::unlock(state);
+        Ok(is_sent)
     }
 }

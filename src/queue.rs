@@ -169,7 +169,8 @@ impl<A: Access> WorkerOf<A> {
     /// # Errors
     /// The receive was refused, and there will be no end: the peer that it names is down or another
     /// worker's, or the device can't carry it. [`Failed`] has the reason and the buffer.
-    #[inline]
+    // Always inlined: arguments and result of a call would go through memory.
+    #[inline(always)]
     pub fn recv_queued(
         &self,
         which: impl Into<Match>,

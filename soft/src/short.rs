@@ -229,6 +229,7 @@ impl ShortPosted {
 
     /// Adds a receive to lanes that are not full, and returns its lane.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "all bits or none")]
     pub(crate) fn add(&mut self, envelope: TagSource, shape: Shape, sequence: u64) -> usize {
         let lane = self.lanes.add(envelope, sequence);
         self.masks[lane] = shape.mask;

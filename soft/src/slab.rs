@@ -89,7 +89,7 @@ impl<E: Copy> Slab<E> {
     /// The entry is a closure's result, so that it is built in place. An entry that is also passed
     /// to the slow path would be built on the stack, and reading it back from there would take
     /// longer than the rest of this function.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, extra: u32, entry: impl Fn(u32) -> E) -> RawHandle {
         if let Some(slot) = self.slots.get_mut(self.free as usize) {
             let index = self.free;

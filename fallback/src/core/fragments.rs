@@ -190,9 +190,8 @@ fn take_receive(state: &mut ProtocolState, status: &Status) -> Option<RequestId>
         return None;
     }
     state.posted.take_match(tag, source)?;
-    let matched = state.requests.matched(index)?;
-    let request = matched.request();
-    matched.line.read(status, AppCtx::default());
+    let request = state.requests.matched(index)?.request();
+    state.requests.read(request, status, AppCtx::default());
     state.counters.posted += 1;
     state.observer.tell(|observer| observer.matched(index, status, false));
     Some(request)

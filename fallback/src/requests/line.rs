@@ -133,7 +133,7 @@ impl Line {
     }
 
     /// The receive has its message, whose bytes are to be read.
-    pub(crate) fn read(&mut self, status: &Status, operation: AppCtx) {
+    pub(super) fn read(&mut self, status: &Status, operation: AppCtx) {
         self.set_status(status);
         self.phase = RequestPhase::Reading;
         self.word = operation.0.into();

@@ -293,6 +293,7 @@ impl WireMessage {
 
     /// As [`WireMessage::parse_eager`], of a message without any flag.
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the number apart")]
     pub(crate) fn parse_plain_eager(bytes: &Bytes<'_>) -> Option<Tmh> {
         // Opcode and flags are compared at once, in the order in which they lie in memory.
         const COMPARED: u64 = u64::from_be(0xff << 56 | AppCtx::FLAGS as u64);

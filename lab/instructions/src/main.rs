@@ -12,11 +12,15 @@
 //! | `sender`, `receiver` | windows of 512 messages of 8 bytes, as `ci/peers` has them at most | those whose names begin so |
 //! | `blocking` | half a round trip of 8 bytes into a borrowed slice | `both_sides` |
 //! | `window`, `queue`, `unexpected` | windows of 64 messages of 8 bytes | `both_sides` |
+//! | `provider` | the same, between two endpoints of the provider | `both_sides` |
+
+mod provider;
 
 use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 
+use provider::ProviderPair;
 use tagmatch::{Buffer, Config, End, Match, Peer, QueuedSend, Received, Request, Worker};
 
 const TAG: u64 = 7;
@@ -228,9 +232,9 @@ fn round_of(way: &str) -> Option<Round> {
 
 /// Both sides of a way. Counted by its name.
 #[inline(never)]
-fn both_sides(
-    pair: &mut CountedPair,
-    round: Round,
+fn both_sides<P>(
+    pair: &mut P,
+    round: impl Fn(&mut P) -> Result<usize, Box<dyn Error>>,
     rounds: usize,
 ) -> Result<usize, Box<dyn Error>> {
     let mut messages = 0;
@@ -241,8 +245,12 @@ fn both_sides(
 }
 
 fn run(way: &str, rounds: &str) -> Result<usize, Box<dyn Error>> {
+    let rounds = rounds.parse()?;
+    if way == "provider" {
+        return both_sides(&mut ProviderPair::new(), |pair| Ok(pair.window()), rounds);
+    }
     let round = round_of(way).ok_or_else(|| format!("no way {way}"))?;
-    both_sides(&mut CountedPair::new()?, round, rounds.parse()?)
+    both_sides(&mut CountedPair::new()?, round, rounds)
 }
 
 fn main() -> ExitCode {

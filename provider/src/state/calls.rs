@@ -157,7 +157,10 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
             {
                 return Ok(());
             }
-            self.send_later(sinks, *message)
+            // Put together again, so that the fields stay in registers until then.
+            let Outgoing { pieces, destination, tag, data, context, kind, flags } = *message;
+            let message = Outgoing { pieces, destination, tag, data, context, kind, flags };
+            self.send_later(sinks, message)
         }
     }
 
@@ -185,7 +188,9 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
             {
                 return Ok(());
             }
-            self.post_any(sinks, *incoming)
+            // Put together again, so that the fields stay in registers until then.
+            let Incoming { pieces, pattern, context, kind, flags } = *incoming;
+            self.post_any(sinks, Incoming { pieces, pattern, context, kind, flags })
         }
     }
 

@@ -15,6 +15,7 @@ pub(crate) struct Hints {
     /// The flags of receives that are given none.
     pub(crate) receive_flags: u64,
     pub(crate) av_type: sys::fi_av_type,
+    pub(crate) threading: sys::fi_threading,
 }
 
 impl Default for Hints {
@@ -29,6 +30,7 @@ impl Default for Hints {
             send_flags: 0,
             receive_flags: 0,
             av_type: sys::FI_AV_TABLE,
+            threading: sys::FI_THREAD_SAFE,
         }
     }
 }
@@ -63,7 +65,7 @@ pub(crate) fn info_for(
         sys::fi_rx_attr { op_flags: hints.receive_flags, ..sys::fi_rx_attr::zeroed() };
     let mut endpoint = sys::fi_ep_attr { r#type: sys::FI_EP_RDM, ..sys::fi_ep_attr::zeroed() };
     let mut domain = sys::fi_domain_attr {
-        threading: sys::FI_THREAD_SAFE,
+        threading: hints.threading,
         av_type: hints.av_type,
         ..sys::fi_domain_attr::zeroed()
     };
