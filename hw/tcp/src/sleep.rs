@@ -6,6 +6,7 @@ use std::time::Duration;
 use tagmatch_device::PeerId;
 
 use super::device::Tcp;
+use super::peers::PeerState;
 
 /// How often acknowledgements are looked for while a flush waits for them: nothing reports them.
 const FLUSH_TIME: Duration = Duration::from_millis(1);
@@ -29,10 +30,16 @@ impl Tcp {
     }
 
     /// Whether there may be room for a message that was refused. If not, its socket reports room.
-    fn has_room(&mut self, peer: PeerId) -> bool {
+    fn has_room(&self, peer: PeerId) -> bool {
         let outbox_max = self.config.outbox_bytes as usize;
-        let Some(connection) = self.peers.connection_mut(peer) else { return false };
-        connection.out.has_room(connection.message_max, outbox_max)
+        match self.peers.state(peer) {
+            Some(PeerState::Up(connection)) => {
+                connection.out.has_room(connection.message_max, outbox_max)
+            }
+            // There is room for any message to oneself while none waits.
+            Some(PeerState::Oneself) => self.own_messages.is_empty(),
+            _ => false,
+        }
     }
 
     /// See [`Device::disarm`](tagmatch_device::Device::disarm).

@@ -38,6 +38,16 @@ pub fn may_have_descriptors(count: u64) -> bool {
     false
 }
 
+/// Sets the soft limit of descriptors of this process.
+///
+/// # Panics
+/// If the hard limit is lower.
+pub fn limit_descriptors(count: u64) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let lower = Rlimit { current: Some(count), maximum };
+    setrlimit(Resource::Nofile, lower).expect("a limit up to the hard one");
+}
+
 /// Raises the soft limit of descriptors as far as 4096, once: the tests of a program run beside
 /// each other, and share what the process may have.
 pub fn share_descriptors() {
