@@ -178,3 +178,49 @@ impl Drop for World {
         drop(scope::enter(None));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Instant;
+
+    use super::*;
+
+    fn world(failure: Option<Failure>) -> World {
+        World::enter(Settings {
+            seed: 1,
+            has_network: true,
+            faults: Faults { failure, ..Faults::default() },
+            sent_max: 4096,
+            received_max: 4096,
+            acknowledgement_time: Duration::ZERO,
+        })
+    }
+
+    #[test]
+    fn time_stands_still_until_somebody_sleeps_and_goes_on_for_other_threads() {
+        let hour = Duration::from_secs(3600);
+        let world = world(None);
+        let start = Instant::now();
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        let other = std::thread::spawn(Instant::now).join().unwrap();
+        assert!(!world.sleep(&[], hour));
+        assert_eq!(start.elapsed(), hour);
+        drop(world);
+        assert!(other.elapsed() < hour);
+    }
+
+    #[test]
+    fn a_call_fails_that_is_to_fail_and_the_audit_tells_what_is_open() {
+        let failure = Failure { call: Call::Listen, number: 1, errno: libc::EADDRINUSE };
+        let world = world(Some(failure));
+        let first = TcpListener::bind("10.0.0.1:0").unwrap();
+        let second = TcpListener::bind("10.0.0.1:0");
+        assert_eq!(second.unwrap_err().kind(), ErrorKind::AddrInUse);
+        // The simulated network is never waited for.
+        assert!(TcpStream::connect(first.local_addr().unwrap()).is_err());
+        let audit = world.leave();
+        assert_eq!((audit.open.len(), audit.calls[&Call::Listen]), (1, 2));
+    }
+}
