@@ -4,7 +4,7 @@ mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::{End, EndList, Fault, MatchEngine, Send, SendMode, Started, Status};
-use tagmatch_soft::{Pattern, Tag, TagMask};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use wire::{Node, config, meet, nodes, settle};
 
@@ -83,6 +83,37 @@ fn a_caller_gets_as_many_ends_as_it_asks_for() {
     assert_eq!(ends(&mut n[0], 2), [3, 4]);
     assert_eq!(ends(&mut n[0], 5), [5]);
     assert!(n[0].requests().is_empty());
+}
+
+#[test]
+fn a_list_that_is_full_leaves_later_messages_with_the_device() {
+    let (_, mut n) = nodes(2, &config());
+    let to_zero = meet(&mut n, 1, 0);
+    settle(&mut n);
+    for tag in 0..3 {
+        receive(&mut n[0], tag);
+    }
+    for tag in 0..3 {
+        send(&mut n[1], to_zero, tag, SendMode::Standard);
+    }
+    assert_eq!(ends(&mut n[0], 1), [0]);
+    assert!(!n[0].requests().has_ends());
+    assert_eq!(ends(&mut n[0], 9), [1, 2]);
+}
+
+#[test]
+fn a_receive_is_refused_once_its_peer_is_disconnected_though_an_equal_one_waits() {
+    let (_, mut n) = nodes(2, &config());
+    let to_zero = meet(&mut n, 1, 0);
+    settle(&mut n);
+    let pattern = Pattern::new(Tag(1), TagMask::EXACT).from_source(SourceId(to_zero.0));
+    let post = |node: &mut Node| node.receive_with(&pattern, Buffer::zeroed(8), false, None);
+    for _ in 0..2 {
+        post(&mut n[1]).unwrap();
+    }
+    n[1].disconnect(to_zero);
+    let refused = post(&mut n[1]).unwrap_err();
+    assert!(matches!(refused.fault, Fault::PeerDown { .. }), "{:?}", refused.fault);
 }
 
 #[test]
