@@ -7,9 +7,8 @@
 
 use std::time::Instant;
 
-use super::geometry::{Geometry, is_before};
+use super::geometry::{Geometry, LINE_BYTES, is_before};
 use super::slot::Meta;
-use crate::hints::LINE_BYTES;
 use crate::learned::{Alternative, Learned, LearnedState};
 
 /// The lines of the shortest laps: a page.
@@ -54,7 +53,7 @@ impl LapChoice {
 
     /// What is known of both ways; `None` if nothing is learned.
     pub(super) fn state(&self) -> Option<LearnedState> {
-        let figures_per_ns = f64::from(COSTS_PER_NS) * LINE_BYTES as f64;
+        let figures_per_ns = f64::from(COSTS_PER_NS * LINE_BYTES);
         (!self.is_pinned).then(|| self.learned.state(figures_per_ns))
     }
 
