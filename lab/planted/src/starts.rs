@@ -14,7 +14,7 @@ pub const FILE: &str = "lab/planted/starts.toml";
 
 /// A counter whose start is chosen in the copy.
 #[derive(Debug)]
-pub struct Start {
+pub struct LateStart {
     /// What errors call it.
     pub name: String,
     /// Where its start is chosen.
@@ -25,7 +25,7 @@ pub struct Start {
 #[derive(Debug)]
 pub struct Starts {
     /// All starts.
-    pub starts: Vec<Start>,
+    pub starts: Vec<LateStart>,
     /// Files whose counters begin elsewhere, or need no start.
     pub without: Vec<String>,
 }
@@ -79,7 +79,7 @@ fn parse(text: &str) -> Result<Starts, Vec<String>> {
     Ok(Starts { starts, without })
 }
 
-fn start(mut table: Table) -> Result<Start, String> {
+fn start(mut table: Table) -> Result<LateStart, String> {
     let name = text(&mut table, "name")?;
     text(&mut table, "counts")?;
     let edits = edits(&mut table)?;
@@ -87,7 +87,7 @@ fn start(mut table: Table) -> Result<Start, String> {
     if let Some(edit) = edits.iter().find(|edit| !edit.put.contains("planted::start")) {
         return Err(format!("`put` is \"{}\", without planted::start", edit.put));
     }
-    Ok(Start { name, edits })
+    Ok(LateStart { name, edits })
 }
 
 fn without(mut table: Table) -> Result<String, String> {

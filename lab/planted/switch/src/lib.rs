@@ -11,25 +11,25 @@ pub fn is(slip: &str) -> bool {
 }
 
 /// A number that counts up, and wraps behind its last value.
-pub trait Counter: Sized {
+pub trait Wraps: Sized {
     /// Four values are left from this one on.
     const LATE: Self;
 }
 
-impl Counter for u16 {
+impl Wraps for u16 {
     const LATE: Self = Self::MAX - 3;
 }
 
-impl Counter for u32 {
+impl Wraps for u32 {
     const LATE: Self = Self::MAX - 3;
 }
 
-impl Counter for u64 {
+impl Wraps for u64 {
     const LATE: Self = Self::MAX - 3;
 }
 
 /// Where a counter starts.
-pub fn start<T: Counter>(usual: T) -> T {
+pub fn start<T: Wraps>(usual: T) -> T {
     start_at(usual, T::LATE)
 }
 
