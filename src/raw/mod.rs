@@ -141,8 +141,8 @@ pub unsafe fn register<A: Access>(
 /// Room for one more entry of a list.
 pub(crate) struct PlaceAtEnd<'a, T>(&'a mut Vec<T>);
 
-/// Makes room for one more entry. Unlike [`Vec::push`], this is done before the entry is made, which
-/// then is written where it is to be: a copy of an end takes longer than to make it.
+/// Makes room for one more entry. Unlike [`Vec::push`], this is done before the entry is made, so
+/// that it is written where it is to be: a copy of an end takes longer than to make it.
 #[inline(always)]
 pub(crate) fn place_at_end<T>(list: &mut Vec<T>) -> PlaceAtEnd<'_, T> {
     if list.len() == list.capacity() {

@@ -31,12 +31,12 @@ enum QuickLook<'a> {
     Short(Incoming<'a>),
     Nothing,
     /// The long way of a poll has to look, too.
-    More(Due),
+    More(LongLook),
 }
 
 /// What brings a poll to its long way.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Due {
+enum LongLook {
     /// A message in the ring that had the last one.
     Message,
     /// Other messages.
@@ -54,7 +54,7 @@ impl Shm {
         match unsafe { self.quick_look() } {
             QuickLook::Short(incoming) => Some(Event::Message(incoming)),
             QuickLook::Nothing => None,
-            QuickLook::More(due) => self.next_event_of_some(due),
+            QuickLook::More(look) => self.next_event_of_some(look),
         }
     }
 
@@ -68,7 +68,7 @@ impl Shm {
                 Polled::Message
             }
             QuickLook::Nothing => Polled::Nothing,
-            QuickLook::More(due) => hand_on(self.next_event_of_some(due), sink),
+            QuickLook::More(look) => hand_on(self.next_event_of_some(look), sink),
         }
     }
 
@@ -80,7 +80,7 @@ impl Shm {
     unsafe fn quick_look<'a>(&mut self) -> QuickLook<'a> {
         self.polls = self.polls.wrapping_add(1);
         if self.connections.needs_attention | self.polls.is_multiple_of(POLLS_PER_TICK) {
-            return QuickLook::More(Due::Attention);
+            return QuickLook::More(LongLook::Attention);
         }
         // SAFETY: by the caller's promise.
         match unsafe { self.connections.inboxes.take_short() } {
@@ -89,20 +89,20 @@ impl Shm {
                 let bytes = Bytes::of_head(bytes);
                 QuickLook::Short(Incoming { peer, immediate: None, through_list: false, bytes })
             }
-            ShortLook::Other => QuickLook::More(Due::Message),
+            ShortLook::Other => QuickLook::More(LongLook::Message),
             ShortLook::Nothing if self.connections.inboxes.is_silent() => {
                 self.note_idle();
                 QuickLook::Nothing
             }
-            ShortLook::Nothing => QuickLook::More(Due::Messages),
+            ShortLook::Nothing => QuickLook::More(LongLook::Messages),
         }
     }
 
     /// The long way of a poll: an event that is queued, or a message that is not of the common
     /// kind.
     #[inline(never)]
-    fn next_event_of_some(&mut self, due: Due) -> Option<Event<'_>> {
-        if due == Due::Message
+    fn next_event_of_some(&mut self, look: LongLook) -> Option<Event<'_>> {
+        if look == LongLook::Message
             // SAFETY: the event borrows `self`, so no method of `inboxes` can be called while the
             // event exists.
             && let Some((peer, taken)) = unsafe { self.connections.inboxes.take_common() }
@@ -111,7 +111,7 @@ impl Shm {
             let TakenMessage { bytes, immediate } = taken;
             return Some(Event::Message(Incoming { peer, immediate, through_list: false, bytes }));
         }
-        if due == Due::Attention {
+        if look == LongLook::Attention {
             if !self.can_wait() {
                 self.attend();
             }

@@ -20,8 +20,9 @@ use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 
-use provider::ProviderPair;
 use tagmatch::{Buffer, Config, End, Match, Peer, QueuedSend, Received, Request, Worker};
+
+use crate::provider::ProviderPair;
 
 const TAG: u64 = 7;
 /// Messages that are under way at a time.
@@ -247,7 +248,7 @@ fn both_sides<P>(
 fn run(way: &str, rounds: &str) -> Result<usize, Box<dyn Error>> {
     let rounds = rounds.parse()?;
     if way == "provider" {
-        return both_sides(&mut ProviderPair::new(), |pair| Ok(pair.window()), rounds);
+        return both_sides(&mut ProviderPair::new(), |pair| Ok(pair.window(WINDOW)), rounds);
     }
     let round = round_of(way).ok_or_else(|| format!("no way {way}"))?;
     both_sides(&mut CountedPair::new()?, round, rounds)

@@ -2,13 +2,17 @@
 //! it: what `benches/peers/ofi.c` does, through the same tables of functions.
 
 #[path = "../../../provider/tests/client/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "a part of the client of the provider's tests")]
+#[allow(
+    dead_code,
+    unused_imports,
+    clippy::cast_possible_truncation,
+    reason = "the client of the provider's tests, of which this is a part"
+)]
 mod client;
 
 use client::{Call, Hints, Memory, World, at, sys};
 
-use crate::{TAG, WINDOW};
-
+const TAG: u64 = 7;
 /// Entries that the client reads at once.
 const ENTRIES: usize = 16;
 
@@ -49,16 +53,16 @@ impl ProviderPair {
     }
 
     /// A window of posted receives and of injected messages, whose entries are read.
-    pub(crate) fn window(&mut self) -> usize {
-        self.post(WINDOW);
-        for _ in 0..WINDOW {
+    pub(crate) fn window(&mut self, window: usize) -> usize {
+        self.post(window);
+        for _ in 0..window {
             self.inject();
         }
         let mut received = 0;
-        while received < WINDOW {
+        while received < window {
             received += self.world.queue(1).read(&mut self.entries).unwrap_or(0);
         }
         self.world.queue(0).progress();
-        WINDOW
+        window
     }
 }
