@@ -121,7 +121,7 @@ impl<T: Copy> PostedList<T> {
         self.post_alone(envelope, shape, value)
     }
 
-    /// As [`PostedList::post`], if `is_allowed`, which isn't asked if the last one waits and is equal.
+    /// As [`PostedList::post`], if `is_allowed`: not asked if the last one waits and is equal.
     #[inline(always)]
     pub fn post_if(
         &mut self,

@@ -10,7 +10,11 @@
 )]
 mod client;
 
-use client::{Call, Hints, Memory, World, at, sys};
+use libc as _;
+use tagmatch_fi as _;
+use tagmatch_ofi_sys as sys;
+
+use client::{Call, Hints, Memory, World, at};
 
 const TAG: u64 = 7;
 /// Entries that the client reads at once.
