@@ -74,7 +74,7 @@ fn run_badly(seed: u64) {
         seed,
         steps: 60 + random.index(200),
         length_max: if is_narrow { 200 } else { 2900 },
-        read_max: if is_narrow { 2000 } else { 200_000 },
+        read_max: if is_wide { 200_000 } else { 2000 },
         ends: random.pick(&[Ends::None, Ends::Processes, Ends::Machines]),
         may_break: false,
     };

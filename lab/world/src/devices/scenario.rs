@@ -129,6 +129,9 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
             0..40 => self.poll(at),
             40..65 => self.send(at, other),
             65..72 => {
+                if self.random.chance(1, 2) {
+                    self.send(at, other);
+                }
                 self.flush(at, other);
             }
             72..79 => self.read(at, other),
@@ -293,7 +296,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         if !can {
             return;
         }
-        let is_long = self.random.chance(1, 10);
+        let is_long = self.random.chance(1, 8);
         let most = if is_long { self.plan.read_max } else { self.plan.length_max };
         let length = 1 + self.random.index(most);
         let expected = self.bytes(length);
@@ -407,6 +410,8 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         for at in 0..self.count() {
             self.run_awake(at);
         }
+        // Nothing is under way after this, in most cases.
+        self.pass(Duration::from_secs(5));
         let at = self.random.index(self.count());
         let other = self.random.index(self.count());
         if at != other && self.workers.borrow().is_usable(at, other) {
