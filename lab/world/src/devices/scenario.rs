@@ -67,10 +67,18 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         for _ in 0..self.plan.steps {
             self.step();
         }
+        // Messages behind the bytes of reads are flushed, too.
+        for _ in 0..4 {
+            let at = self.random.index(self.count());
+            let owner = self.random.index(self.count());
+            self.read(at, owner);
+            self.poll(at);
+            self.poll(owner);
+            self.send(owner, at);
+        }
         if self.plan.ends == Ends::Machines {
             self.end_of_a_machine_that_is_sent_to();
         }
-        self.settle("all that is under way", |this| this.workers.borrow().missing());
         self.settle("a flush", Self::flush_all);
         self.settle("all that was sent", |this| this.workers.borrow().missing());
         if self.plan.ends == Ends::Machines {

@@ -61,17 +61,26 @@ impl<D: Device + EventDescriptor + 'static> Scenario<'_, D> {
 
     /// Flushes all that was sent. What is not flushed yet.
     pub(super) fn flush_all(&mut self) -> Option<Missing> {
-        let mut missing = None;
         for at in 0..self.count() {
             for other in 0..self.count() {
-                let is_usable = self.workers.borrow().is_usable(at, other);
-                if is_usable && !self.flush(at, other) {
+                if self.workers.borrow().is_usable(at, other) {
+                    self.flush(at, other);
+                }
+            }
+        }
+        // A worker that falls asleep is woken for the flushes that it asks for in one go.
+        let mut missing = None;
+        for at in 0..self.count() {
+            self.wake(at);
+            for other in 0..self.count() {
+                let mut workers = self.workers.borrow_mut();
+                let is_usable = workers.is_usable(at, other);
+                if is_usable && !self.world.run_as(at, || workers.flush(at, other)) {
                     let what = format!("{at}: what it has sent to {other}");
                     missing = Some(Missing { what, within: SOON });
                 }
-                self.run_awake(at);
-                self.run_awake(other);
             }
+            self.run_awake(at);
         }
         missing
     }
