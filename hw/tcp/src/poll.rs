@@ -110,7 +110,6 @@ impl Tcp {
     fn take_timer(&mut self) {
         self.timer.set(None);
         self.is_timer_stale = true;
-        self.awaits_acknowledgements = false;
         self.keep_time();
     }
 
