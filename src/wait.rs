@@ -153,11 +153,13 @@ fn sleep_and_watch<A: Access, R>(
 /// Makes progress until closing the worker would lose no message to another one, for at most
 /// [`Config::drain_timeout`](crate::Config::drain_timeout).
 pub(crate) fn drain<A: Access>(access: &A) {
+    // Asked after the progress: nothing wakes a thread that sleeps after it has taken in the last
+    // acknowledgement.
     let look = |state: &mut State| {
-        let is_over = !state.engine.as_dyn_mut().has_unsent();
-        (if is_over { 0 } else { state.progress() }, is_over.then_some(()))
+        let events = state.progress();
+        (events, (!state.engine.as_dyn_mut().has_unsent()).then_some(()))
     };
-    if access.with(|state| look(state).1).is_none() {
+    if access.with(|state| state.engine.as_dyn_mut().has_unsent()) {
         wait_within(access, Awaited::Nothing, &Limit::after(access.fixed().drain_timeout), look);
     }
 }
