@@ -3,11 +3,15 @@
 use std::time::Instant;
 
 use tagmatch_device::{DownReason, PeerId};
+use tagmatch_os::safety;
 
 use super::device::Shm;
 use super::doorbell::SleepAnnounced;
 use super::handshake::connect;
 use super::ring::PushError;
+
+/// Of so many sleeps, one begins with a pause in tests.
+const SHAKES: u32 = 4;
 
 impl Shm {
     /// See [`Device::arm`](tagmatch_device::Device::arm).
@@ -22,6 +26,7 @@ impl Shm {
         if has_events || connections.reads.can_copy() || connections.is_draining() {
             return false;
         }
+        safety::shake(SHAKES);
         let announced = connections.inboxes.announce_sleep();
         let can_send = waiting_to_send.iter().any(|peer| self.has_room(*peer, &announced))
             || (0..self.connections.reads.copying().len())
