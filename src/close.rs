@@ -1,6 +1,6 @@
 //! The end of a worker.
 
-use crate::access::Access;
+use crate::access::{Access, State};
 use crate::wait::drain;
 
 /// Ends a worker when it is dropped: requests and messages may outlive the worker's handles, their
@@ -11,13 +11,26 @@ pub(crate) struct Close<A: Access> {
     pub(crate) drains: bool,
 }
 
+/// In a build with debug assertions: panics if the books of the engine are wrong, so that each test
+/// that closes a worker notices what was not given back.
+fn audit(state: &State, is_closed: bool) {
+    if cfg!(debug_assertions) && !std::thread::panicking() {
+        let wrong = state.engine.as_dyn().audit(is_closed);
+        assert!(wrong.is_empty(), "an audit of the engine: {}", wrong.join("; "));
+    }
+}
+
 impl<A: Access> Drop for Close<A> {
     fn drop(&mut self) {
         /// Closes the engine, also if a waker panics during the drain.
         struct Closing<'a, A: Access>(&'a A);
         impl<A: Access> Drop for Closing<'_, A> {
             fn drop(&mut self) {
-                self.0.with(|state| state.engine.as_dyn_mut().close());
+                self.0.with(|state| {
+                    audit(state, false);
+                    state.engine.as_dyn_mut().close();
+                    audit(state, true);
+                });
             }
         }
         if self.access.fixed().is_forked() {

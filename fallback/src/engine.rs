@@ -1,5 +1,6 @@
 //! The engine joins the protocol's state machine, the sending side and a device.
 
+mod audit;
 mod flush;
 mod forget;
 
@@ -183,6 +184,10 @@ impl<D: Device> MatchEngine for Engine<D> {
         self.core.close_posted();
         self.settle();
         self.drain();
+    }
+
+    fn audit(&self, is_closed: bool) -> Vec<String> {
+        self.audit_books(is_closed)
     }
 
     fn has_unsent(&mut self) -> bool {

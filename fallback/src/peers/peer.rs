@@ -92,6 +92,8 @@ pub(crate) struct Peer {
     pub(crate) lost_messages: bool,
     /// Sends that have left the backlog so far.
     pub(crate) sends_gone: u64,
+    /// Sends that were put into the backlog so far: the audit compares.
+    pub(crate) sends_queued: u64,
     /// Messages to the peer that were lost when it went down.
     pub(crate) lost_sends: usize,
     /// Whether [`FlushEngine::take_lost`](crate::FlushEngine::take_lost) has reported the lost
@@ -125,6 +127,7 @@ impl Peer {
             is_down_reported: false,
             lost_messages: false,
             sends_gone: 0,
+            sends_queued: 0,
             lost_sends: 0,
             is_loss_reported: false,
         }

@@ -23,6 +23,11 @@ pub(crate) enum FragmentPlace {
 }
 
 impl PartialMessage {
+    /// The bytes that it takes in the store, if it is put there.
+    pub(crate) fn stored_bytes(&self) -> Option<u64> {
+        matches!(self.place, FragmentPlace::Store(_)).then(|| self.cost().bytes)
+    }
+
     /// The credit that the message holds.
     pub(crate) fn cost(&self) -> Amount {
         Amount::of_eager(self.status.length)

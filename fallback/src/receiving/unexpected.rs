@@ -248,6 +248,32 @@ impl Unexpected {
         lost.len()
     }
 
+    /// What is wrong with the books. `partial_bytes`: what messages take in the store of which
+    /// fragments are still to come.
+    pub(crate) fn audit(&self, partial_bytes: u64) -> Vec<String> {
+        let is_stored = |message: &&UnexpectedMessage| matches!(message.body, Body::Stored(_));
+        let stored = self.messages.iter().filter(is_stored);
+        let stored: u64 = stored.map(|message| Amount::of_eager(message.length).bytes).sum();
+        let mut wrong = Vec::new();
+        if stored + partial_bytes != self.bytes {
+            wrong.push(format!(
+                "unexpected messages take {stored} bytes and partial ones {partial_bytes}; {} are \
+                 counted",
+                self.bytes
+            ));
+        }
+        for (source, listed) in self.in_order() {
+            match self.listed_message(listed) {
+                None => wrong.push(format!("a message of {source:?} is listed, and not kept")),
+                Some(message) if message.is_lost() => {
+                    wrong.push(format!("a lost message of {source:?} is listed"));
+                }
+                Some(_) => {}
+            }
+        }
+        wrong
+    }
+
     /// Feeds the messages on the list to a hasher, oldest first.
     pub(crate) fn hash_state(&self, hasher: &mut impl Hasher) {
         let mut list = self.list.clone();

@@ -52,6 +52,7 @@ impl Sending {
         let id = send.message.peer;
         let peer = state.peer_mut(id);
         peer.backlog.push_back(send);
+        peer.sends_queued += 1;
         if peer.backlog.len() == 1 && !peer.waits_for_room {
             self.flush(state, device, id);
         }

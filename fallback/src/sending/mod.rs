@@ -20,6 +20,7 @@ use tagmatch_device::PeerId;
 
 use crate::config::EngineConfig;
 use crate::slices::Scratch;
+use crate::state::ProtocolState;
 
 /// The state of the sending side.
 #[derive(Clone, Debug)]
@@ -48,6 +49,26 @@ impl Sending {
             exposed: 0,
             scratch: Scratch::default(),
         }
+    }
+
+    /// What is wrong with the lists of peers that wait, and with the count of exposed buffers.
+    pub(crate) fn audit(&self, state: &ProtocolState, is_closed: bool) -> Vec<String> {
+        let is_known = |id: &PeerId| state.peers.get(id.index()).is_some_and(|peer| peer.id == *id);
+        let waits_for_room = |id: &PeerId| is_known(id) && state.peers[id.index()].waits_for_room;
+        let lost = self.waiting_for_place.iter().filter(|id| !is_known(id));
+        let mut wrong: Vec<String> =
+            lost.map(|id| format!("{id:?} waits for a place, and is not known")).collect();
+        let unmarked = self.waiting_for_room.iter().filter(|id| !waits_for_room(id));
+        wrong.extend(unmarked.map(|id| format!("{id:?} waits for room, and is not marked")));
+        let marked = state.peers.iter().filter(|peer| peer.waits_for_room);
+        let unlisted = marked.filter(|peer| !self.waiting_for_room.contains(&peer.id));
+        wrong.extend(unlisted.map(|peer| format!("{:?} is marked, and not listed", peer.id)));
+        let exposed = self.exposed;
+        let least = state.operations.iter().filter(|operation| operation.is_unread()).count();
+        if exposed < least || is_closed && exposed > 0 {
+            wrong.push(format!("{exposed} exposed buffers are counted, {least} are in use"));
+        }
+        wrong
     }
 
     /// Peers whose queues wait for room on the way to them.

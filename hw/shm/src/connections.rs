@@ -71,6 +71,14 @@ impl Connections {
         !self.draining.is_empty() || !self.parting.is_empty()
     }
 
+    /// For tests: how many doorbell bits are reserved though no attempt to connect has them. Not
+    /// zero: some were not given back.
+    pub(crate) fn lost_bits(&self) -> usize {
+        let has_one = |state: &PeerState| matches!(state, PeerState::Connecting(peer) if peer.attempt.is_some());
+        let attempts = self.peers.states().filter(|(_, state)| has_one(state)).count();
+        self.inboxes.reserved_count().saturating_sub(attempts)
+    }
+
     /// Takes back an attempt to connect: its socket and its ring.
     pub(crate) fn withdraw(&mut self, attempt: HelloAttempt) {
         self.watcher.forget(attempt.socket.as_fd());

@@ -139,6 +139,9 @@ impl Drop for Shm {
         if !self.local.name.is_own_process() {
             return;
         }
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            assert_eq!(self.connections.lost_bits(), 0, "doorbell bits were not given back");
+        }
         // All generations end before any buffer is dropped. The nonces are erased when connections
         // are dropped, before the exposed buffers. A peer that reads a buffer looks afterwards
         // whether the one or the other has happened.

@@ -61,6 +61,8 @@ pub(crate) enum ShortLook<'a> {
 pub(crate) struct Inboxes {
     inboxes: Vec<Option<Inbox>>,
     free: Vec<DoorbellBit>,
+    /// How many bits there are, free or not.
+    bits: usize,
     hot: Vec<Hot>,
     /// The hot ring to look at first.
     first: usize,
@@ -83,9 +85,11 @@ pub(crate) type Parsed = Result<(PeerId, MessageShape), (PeerId, &'static str)>;
 
 impl Inboxes {
     pub(crate) fn new(doorbell: Arc<Doorbell>, capacity: u32, makes_barriers: bool) -> Self {
+        let free: Vec<_> = (0..capacity).rev().filter_map(DoorbellBit::new).collect();
         Inboxes {
             inboxes: Vec::new(),
-            free: (0..capacity).rev().filter_map(DoorbellBit::new).collect(),
+            bits: free.len(),
+            free,
             hot: Vec::with_capacity(HOT_MAX),
             first: 0,
             is_crowded: false,
@@ -107,6 +111,12 @@ impl Inboxes {
     /// How many connections there is room for.
     pub(crate) fn free_count(&self) -> usize {
         self.free.len()
+    }
+
+    /// How many bits are reserved for rings that are not read yet.
+    pub(crate) fn reserved_count(&self) -> usize {
+        let read = self.inboxes.iter().flatten().count();
+        self.bits.saturating_sub(self.free.len() + read)
     }
 
     /// Frees a reserved bit.

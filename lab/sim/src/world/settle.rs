@@ -58,9 +58,13 @@ impl<A: Adapter> World<'_, A> {
         let node = self.workers[at].node;
         self.net.borrow_mut().allow(node, u32::MAX);
         self.net.borrow_mut().hurry = true;
+        let mut wrong = Vec::new();
         if let Some(engine) = &mut self.workers[at].engine {
+            wrong = engine.audit(false);
             engine.close();
+            wrong.extend(engine.audit(true));
         }
+        ensure!(wrong.is_empty(), Leak, "n{node}: an audit of the engine: {}", wrong.join("; "));
         self.net.borrow_mut().hurry = false;
         self.observe(at, true)?;
         self.all_over(at)

@@ -1,0 +1,44 @@
+//! An audit of the engine's books, for tests: what was taken is back, and what is written down
+//! twice agrees.
+
+use tagmatch_device::Device;
+
+use crate::engine::Engine;
+use crate::peers::peer::Peer;
+
+impl<D: Device> Engine<D> {
+    /// What is wrong with the engine's books, one line each; nothing in an engine without a bug. To
+    /// be asked between calls. `is_closed`: after [`MatchEngine::close`]; then nothing is under way
+    /// any more. Linear in everything.
+    ///
+    /// [`MatchEngine::close`]: crate::MatchEngine::close
+    pub(crate) fn audit_books(&self, is_closed: bool) -> Vec<String> {
+        let state = self.core.state();
+        let mut wrong = self.sending.audit(state, is_closed);
+        wrong.extend(state.peers.iter().filter_map(sends_of));
+        let partial = state.peers.iter().filter_map(|peer| peer.arriving.as_ref());
+        let stored = partial.filter_map(|partial| partial.stored_bytes()).sum();
+        wrong.extend(state.unexpected.audit(stored));
+        if is_closed {
+            let operations = state.operations.len();
+            let cut_short = state.cut_short.len();
+            let todo = state.todo.len();
+            if operations + cut_short + todo > 0 {
+                wrong.push(format!(
+                    "a closed engine has {operations} operations, {cut_short} receives that were \
+                     cut short, and {todo} things to do"
+                ));
+            }
+        }
+        wrong
+    }
+}
+
+/// Each send of a peer is in its backlog, or has left it.
+fn sends_of(peer: &Peer) -> Option<String> {
+    let Peer { id, sends_gone, sends_queued, .. } = peer;
+    let waiting = peer.backlog.len() as u64;
+    (sends_gone + waiting != *sends_queued).then(|| {
+        format!("of {sends_queued} sends to {id:?}, {sends_gone} have gone and {waiting} wait")
+    })
+}
