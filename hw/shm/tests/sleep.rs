@@ -16,6 +16,11 @@ use common::{
 };
 use hostile_peer::{Bystanders, HostilePeer, RawSocket, invented};
 
+/// With the timer that finds what a hostile peer has hidden; tests have none by default.
+fn sweeping() -> ShmConfig {
+    ShmConfig::default().sweep_interval(Duration::from_millis(200))
+}
+
 #[test]
 fn an_idle_worker_is_not_woken() {
     let config = ShmConfig::default().sweep_interval(Duration::from_secs(3600));
@@ -147,7 +152,7 @@ fn at_once(shm: &mut Shm) -> Option<Owned> {
 
 #[test]
 fn a_message_whose_doorbell_bit_was_cleared_is_found_by_the_timer() {
-    let mut bystanders = Bystanders::new(ShmConfig::default());
+    let mut bystanders = Bystanders::new(sweeping());
     let mut hostile = HostilePeer::connect(&mut bystanders, 21);
     let victim = &mut bystanders.victim;
     fall_asleep(victim);
@@ -179,7 +184,7 @@ fn sleeps_that_end_early_put_no_sweep_off() {
 
 #[test]
 fn a_hostile_peer_cannot_hide_a_message_to_oneself() {
-    let mut victim = shm(ShmConfig::default());
+    let mut victim = shm(sweeping());
     let hostile = HostilePeer::connect_to(&mut victim, 23);
     fall_asleep(&mut victim);
     // The peer clears all words of the doorbell, including the word that says that the victim
