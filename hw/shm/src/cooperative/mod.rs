@@ -51,10 +51,10 @@ pub(crate) const OFFERED_MIN: usize = 16 << 10;
 /// Most bytes of a piece. Up to twice as many, a message is two pieces: each piece costs both sides
 /// half a microsecond beside its bytes. On an EPYC, 128 KiB took 9.0 microseconds in two pieces,
 /// 11.1 in three, 11.6 in four, and 16 in eight. Both sides compute the pieces, so that this is no
-/// choice of one of them. On an Intel Xeon (Sapphire Rapids) pieces of 64 KiB to 1 MiB were within a
-/// tenth for messages of 256 and 512 KiB, and no size of pieces was best for longer ones: half a
-/// round trip of 512 KiB took 30 microseconds with pieces of 128 KiB, 28 with 256 KiB and 1 MiB, and
-/// 32 with 64 KiB.
+/// choice of one of them. On an Intel Xeon (Sapphire Rapids) pieces of 64 KiB to 1 MiB were within
+/// a tenth for messages of 256 and 512 KiB, and no size of pieces was best for longer ones: half
+/// a round trip of 512 KiB took 30 microseconds with pieces of 128 KiB, 28 with 256 KiB and 1 MiB,
+/// and 32 with 64 KiB.
 const PIECE_BYTES_MAX: usize = 128 << 10;
 /// Pieces begin at multiples of this, whatever the machine's pages are: both sides compute them.
 const PIECE_STEP_BYTES: usize = 4096;
