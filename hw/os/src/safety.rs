@@ -7,7 +7,7 @@
 //! turns all of them off. `.cargo/config.toml` and `ci/program` set it. A build without debug
 //! assertions doesn't read the variable.
 //!
-//! A thread sleeps for [`SILENCE`] then. If it was not woken, and finds work or a result
+//! A thread sleeps for `SILENCE` then. If it was not woken, and finds work or a result
 //! afterwards, a wake-up was lost: the process says who slept and what waited, and aborts. If it
 //! finds nothing, it says what it waits for, and sleeps on; so a test that hangs tells where.
 
@@ -135,7 +135,7 @@ fn pause_at_random(one_in: u32) {
     use std::thread;
 
     thread_local! {
-        /// Knuth's linear congruential generator (MMIX). Its upper bits are used.
+        /// Knuth's linear congruential generator of 64 bits. Its upper bits are used.
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
     }
     let next = |state: &Cell<u64>| {

@@ -1,11 +1,11 @@
 //! The learner on figures that were measured.
 //!
 //! Each case has what both ways took, in nanoseconds a message. Intel: an Intel Xeon (Sapphire
-//! Rapids), commit a07aba83, cores apart; the way that was taken there has the shortest, the median
-//! and the ninth decile of each of seven turns of `ci/peers`, and the other way the range of its
-//! medians with that way pinned. AMD: an EPYC 9004; medians of both ways that were noted as each
-//! choice was made (`streaming`, `cooperative`, `ring::lap`), without a series, so that they get
-//! the spread of an Intel series.
+//! Rapids), commit `a07aba83`, cores apart; the way that was taken there has the shortest, the
+//! median and the ninth decile of each of seven turns of `ci/peers`, and the other way the range
+//! of its medians with that way pinned. AMD: an EPYC 9004; medians of both ways that were noted as
+//! each choice was made (`streaming`, `cooperative`, `ring::lap`), without a series, so that they
+//! get the spread of an Intel series.
 
 use super::learned::{Alternative, Learned};
 

@@ -148,7 +148,7 @@ impl End {
         }
     }
 
-    /// As SIOCOUTQ counts: the end of the stream is one more.
+    /// As `SIOCOUTQ` counts: the end of the stream is one more.
     fn outstanding(&self) -> usize {
         let fin = usize::from(matches!(self.fin, Fin::Queued | Fin::Delivered));
         self.unsent.len() + self.unacknowledged_bytes() + fin
