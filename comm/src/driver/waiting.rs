@@ -134,6 +134,11 @@ impl<'a, N: Net> Nap<'a, N> {
             // A watcher has woken since this nap began. The event may be for this thread.
             return None;
         }
+        if !state.net.arm() {
+            // What this thread has begun since then, such as receives for a NIC's list, is to be
+            // brought forward by polls.
+            return None;
+        }
         let sleep_max = state.net.sleep_max();
         let sleep_max =
             if state.ft.take_polled() { polled_sleep.min(sleep_max) } else { sleep_max };
