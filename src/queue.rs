@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{self as fallback, EndList, Send};
+use tagmatch_fallback::{self as fallback, EndList, EndedBuffer, Send};
 use tagmatch_soft::Tag;
 
 use crate::access::{Access, State};
@@ -67,8 +67,8 @@ impl<T: EndTaker> EndList for WorkerEnds<'_, T> {
     }
 
     #[inline(always)]
-    fn done(&mut self, context: u64, status: fallback::Status, buffer: impl Into<Buffer>) {
-        self.taker.done(context, Status::new(status, self.worker), buffer.into());
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: impl EndedBuffer) {
+        self.taker.done(context, Status::new(status, self.worker), buffer.take_buffer());
     }
 
     fn rare(&mut self, end: fallback::End) {
@@ -91,10 +91,10 @@ impl EndList for Added<'_> {
     }
 
     #[inline(always)]
-    fn done(&mut self, context: u64, status: fallback::Status, buffer: impl Into<Buffer>) {
+    fn done(&mut self, context: u64, status: fallback::Status, buffer: impl EndedBuffer) {
         let place = place_at_end(self.ends);
         let result = Ok(Status::new(status, self.worker));
-        place.put(End::Operation { context, result, buffer: buffer.into() });
+        place.put(End::Operation { context, result, buffer: buffer.take_buffer() });
         self.room -= 1;
     }
 

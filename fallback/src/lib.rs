@@ -111,7 +111,7 @@ pub use error::{Fault, PeerFault};
 pub use flush::{FlushEngine, Flushing, Unsent, WhyUnsent};
 pub use match_engine::MatchEngine;
 pub use observer::ListObserver;
-pub use requests::ends::EndList;
+pub use requests::ends::{EndList, EndedBuffer};
 pub use requests::request::{
     Completion, End, MessageId, Posted, Refused, RequestId, Send, SendMode, Started, Status,
     WaitedEnd,

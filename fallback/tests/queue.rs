@@ -3,7 +3,9 @@
 mod wire;
 
 use tagmatch_device::{Buffer, PeerId};
-use tagmatch_fallback::{End, EndList, Fault, MatchEngine, Send, SendMode, Started, Status};
+use tagmatch_fallback::{
+    End, EndList, EndedBuffer, Fault, MatchEngine, Send, SendMode, Started, Status,
+};
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
 use wire::{Node, config, meet, nodes, settle};
@@ -16,8 +18,8 @@ impl EndList for Contexts {
         self.0.len() < self.1
     }
 
-    fn done(&mut self, context: u64, _: Status, buffer: impl Into<Buffer>) {
-        drop(buffer.into());
+    fn done(&mut self, context: u64, _: Status, buffer: impl EndedBuffer) {
+        drop(buffer.take_buffer());
         self.0.push(context);
     }
 

@@ -8,6 +8,19 @@ use tagmatch_device::chunks::Chunks;
 use crate::requests::line::{Line, NO_LINE};
 use crate::requests::request::{Completion, End, Status};
 
+/// The buffer of an operation that has ended, wherever it lies.
+pub trait EndedBuffer {
+    /// Takes the buffer from there.
+    fn take_buffer(self) -> Buffer;
+}
+
+impl EndedBuffer for Buffer {
+    #[inline(always)]
+    fn take_buffer(self) -> Buffer {
+        self
+    }
+}
+
 /// Where a caller puts the ends that it takes out of the completion queue.
 pub trait EndList {
     /// Whether it takes another end.
@@ -15,7 +28,7 @@ pub trait EndList {
 
     /// Adds an operation that ended with success. `buffer` may still be in the table of requests. A
     /// list that has to make room does so before it takes the buffer.
-    fn done(&mut self, context: u64, status: Status, buffer: impl Into<Buffer>);
+    fn done(&mut self, context: u64, status: Status, buffer: impl EndedBuffer);
 
     /// Adds any other end.
     fn rare(&mut self, end: End);
@@ -26,8 +39,8 @@ impl EndList for Vec<End> {
         true
     }
 
-    fn done(&mut self, context: u64, status: Status, buffer: impl Into<Buffer>) {
-        let completion = Completion { result: Ok(status), buffer: buffer.into() };
+    fn done(&mut self, context: u64, status: Status, buffer: impl EndedBuffer) {
+        let completion = Completion { result: Ok(status), buffer: buffer.take_buffer() };
         self.push(End::Operation { context, completion });
     }
 
@@ -45,8 +58,8 @@ impl EndList for NoEnds {
         false
     }
 
-    fn done(&mut self, _: u64, _: Status, buffer: impl Into<Buffer>) {
-        drop(buffer.into());
+    fn done(&mut self, _: u64, _: Status, buffer: impl EndedBuffer) {
+        drop(buffer.take_buffer());
     }
 
     fn rare(&mut self, _: End) {}

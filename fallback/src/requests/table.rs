@@ -15,7 +15,7 @@ use tagmatch_soft::PostedHandle;
 
 use crate::error::Fault;
 use crate::requests::copies::Copies;
-use crate::requests::ends::{EndList, Ends};
+use crate::requests::ends::{EndList, EndedBuffer, Ends};
 use crate::requests::line::{Line, NO_LINE, RequestOwner, RequestPhase};
 use crate::requests::request::{Completion, RequestId, Status, WaitedEnd};
 use crate::wire::AppCtx;
@@ -417,10 +417,10 @@ impl Ended<'_> {
 }
 
 /// Frees the line.
-impl From<Ended<'_>> for Buffer {
+impl EndedBuffer for Ended<'_> {
     #[inline(always)]
-    fn from(ended: Ended<'_>) -> Self {
-        ended.free()
+    fn take_buffer(self) -> Buffer {
+        self.free()
     }
 }
 

@@ -33,6 +33,7 @@ fn device(process: usize, patience: Duration, random: &mut Random) -> Result<Tcp
         .listen(vec![IpAddr::V4(ip)])
         .message_max(random.between((3000, 9000)))
         .outbox_bytes(random.between((4096, 20_000)))
+        .acknowledge_timeout(Duration::from_secs(8))
         .leave_timeout(patience);
     Tcp::new(config).map(up)
 }

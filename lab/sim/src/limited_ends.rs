@@ -1,7 +1,6 @@
 //! A caller's list of ends.
 
-use tagmatch_device::Buffer;
-use tagmatch_fallback::{End, EndList, Status};
+use tagmatch_fallback::{End, EndList, EndedBuffer, Status};
 
 /// How many ends a worker takes at once.
 pub(crate) const ROOMS: [usize; 4] = [0, 1, 2, 64];
@@ -17,7 +16,7 @@ impl EndList for LimitedEnds<'_> {
         self.room > 0
     }
 
-    fn done(&mut self, context: u64, status: Status, buffer: impl Into<Buffer>) {
+    fn done(&mut self, context: u64, status: Status, buffer: impl EndedBuffer) {
         assert!(self.room > 0, "more ends than were asked for");
         self.room -= 1;
         self.ends.done(context, status, buffer);
