@@ -87,6 +87,8 @@ pub(crate) struct Altered<N> {
     /// How often the transport has made progress, or had nothing to do. Not counted with
     /// [`Moves::Always`].
     moved: u32,
+    /// Whether a sleep was prepared, and the thread has not woken from it.
+    is_armed: bool,
 }
 
 /// The state of the sleeps of the one thread that uses a transport.
@@ -145,7 +147,7 @@ fn is_control(tag: Tag) -> bool {
 impl<N: Net> Altered<N> {
     pub(crate) fn new(net: N, changes: Changes) -> Self {
         let left = Cell::new(changes.refuses.map_or(0, |(_, left)| left));
-        Altered { net, changes, left, sleeps: Arc::default(), moved: 0 }
+        Altered { net, changes, left, sleeps: Arc::default(), moved: 0, is_armed: false }
     }
 
     fn posted(&self, receive: N::Receive, hides_end: bool) -> AlteredReceive<N> {
@@ -193,7 +195,7 @@ impl<N: Net> Net for Altered<N> {
     type Message = AlteredMessage<N>;
 
     forward_net!(net: probe, is_down, watch, watch_after, give_up, take_down, pause, node);
-    forward_net!(net: free_tag_bits, has_left, failure, disarm, notify);
+    forward_net!(net: free_tag_bits, has_left, failure, notify);
 
     fn send(&mut self, to: ProcessId, tag: Tag, data: Buffer, mode: Mode) -> Self::Send {
         match self.refuse_send(tag, true) {
@@ -312,7 +314,15 @@ impl<N: Net> Net for Altered<N> {
         } else {
             refused.fetch_add(1, Ordering::SeqCst);
         }
-        is_unseen.store(may_sleep, Ordering::SeqCst);
+        // The thread may prepare the sleep again after it has looked.
+        if !std::mem::replace(&mut self.is_armed, may_sleep) {
+            is_unseen.store(may_sleep, Ordering::SeqCst);
+        }
         may_sleep
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+        self.net.disarm();
     }
 }
