@@ -179,8 +179,8 @@ pub trait Net: Directory + 'static {
 
     /// Makes the next event ring the sleeper, and the end of each operation that is tested from now
     /// on, whichever thread makes progress then. `false`: there is something to do already, and the
-    /// caller must not sleep. A thread calls this once more just before it sleeps, since what it has
-    /// begun meanwhile may need polls.
+    /// caller must not sleep. A thread calls this once more just before it sleeps, since what it
+    /// has begun meanwhile may need polls.
     fn arm(&mut self) -> bool {
         false
     }
