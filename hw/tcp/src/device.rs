@@ -20,6 +20,7 @@ use tagmatch_secret::Secret;
 use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
+use super::flush_wait::FlushWait;
 use super::handshake::Listener;
 use super::hosts::Host;
 use super::inbox::ReceiveBuffer;
@@ -71,8 +72,7 @@ pub struct Tcp {
     pub(crate) busy: Vec<PeerId>,
     /// When these peers are to be looked at.
     pub(crate) busy_look_at: Duration,
-    /// A flush waits for acknowledgements, which no descriptor reports.
-    pub(crate) awaits_acknowledgements: bool,
+    pub(crate) flush_wait: FlushWait,
     pub(crate) clock: Clock,
     /// The clock was last read after a long pause, and nothing was found late at that read.
     pub(crate) hears_first: bool,
@@ -123,7 +123,7 @@ impl Tcp {
             events: VecDeque::new(),
             busy: Vec::new(),
             busy_look_at: Duration::ZERO,
-            awaits_acknowledgements: false,
+            flush_wait: FlushWait::No,
             clock: Clock::new(Instant::now()),
             hears_first: false,
             polls: 0,

@@ -7,6 +7,7 @@ use tagmatch_os::peer_socket::PeerSocket;
 
 use super::connection::Connection;
 use super::device::Tcp;
+use super::flush_wait::FlushWait;
 use super::leaving::Leaving;
 use super::numbers::Watched;
 use super::peers::PeerState;
@@ -144,7 +145,7 @@ impl Tcp {
 
     /// Has acknowledgements looked for while the worker sleeps: no descriptor reports them.
     fn await_acknowledgements(&mut self) {
-        self.awaits_acknowledgements = true;
+        self.flush_wait = FlushWait::Asked;
         self.is_timer_stale = true;
     }
 

@@ -11,7 +11,7 @@
 //! | `greeting`, `handshake` | the bytes of a handshake, and its two ends |
 //! | `listeners`, `accept`, `connect` | listening sockets; connections of others, and to others |
 //! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
-//! | `sleep`, `clock` | sleeping until there is something to do; the time that deadlines count |
+//! | `sleep`, `flush_wait`, `clock` | sleeping until there is something to do; the time that deadlines count |
 //! | `peers`, `numbers` | the peers; numbers of descriptors |
 //! | `hosts`, `refused_machines` | what machines that connect may take; machines that were refused |
 //! | `address`, `config` | what is in an address; settings |
@@ -120,6 +120,7 @@ mod connect;
 mod connection;
 mod device;
 mod ending;
+mod flush_wait;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -110,6 +110,7 @@ impl Tcp {
     fn take_timer(&mut self) {
         self.timer.set(None);
         self.is_timer_stale = true;
+        self.flush_wait.end_time();
         self.keep_time();
     }
 

@@ -1,15 +1,11 @@
 //! Sleeping until there is something to do. The set of descriptors wakes a sleeping worker: its
 //! sockets are in there, and a timer.
 
-use std::time::Duration;
-
 use tagmatch_device::PeerId;
 
 use super::device::Tcp;
+use super::flush_wait::FlushWait;
 use super::peers::PeerState;
-
-/// How often acknowledgements are looked for while a flush waits for them: nothing reports them.
-const FLUSH_TIME: Duration = Duration::from_millis(1);
 
 impl Tcp {
     /// See [`Device::arm`](tagmatch_device::Device::arm).
@@ -19,7 +15,7 @@ impl Tcp {
         if can_send || self.has_found_work() {
             return false;
         }
-        let flush = self.awaits_acknowledgements.then_some(FLUSH_TIME);
+        let flush = self.flush_wait.arm();
         let now = self.clock.time();
         let due = [self.next_attempt(), self.next_pending(), self.next_leaving(), self.next_busy()];
         let due = due.into_iter().flatten().map(|due| due.saturating_sub(now));
@@ -48,8 +44,7 @@ impl Tcp {
             self.keep_time();
             self.is_armed = false;
             self.timer.set(None);
-            // A flush that isn't done yet asks for it again.
-            self.awaits_acknowledgements = false;
+            self.flush_wait = FlushWait::No;
         }
     }
 }

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::Device;
+use tagmatch_device::{Device, Flush};
 
 use common::raw::invented;
 use common::{
@@ -31,6 +31,33 @@ fn an_idle_worker_is_not_woken() {
     for _ in 0..10_000 {
         assert!(a.poll().is_none());
     }
+}
+
+/// A program with an event loop of its own need not disarm its worker.
+#[test]
+fn a_flush_that_has_ended_keeps_no_worker_awake_that_is_not_disarmed() {
+    let mut a = tcp(config());
+    let mut b = tcp(config());
+    let (to_b, _) = connect(&mut a, &mut b);
+    let bytes = vec![7; 4096];
+    while a.send(to_b, message(&bytes)).is_ok() {}
+    let mut mark = None;
+    assert!(matches!(a.flush(to_b, &mut mark), Flush::Pending { .. }), "nobody has received yet");
+    let start = Instant::now();
+    while a.flush(to_b, &mut mark) != Flush::Done {
+        assert!(start.elapsed() < PATIENCE, "not everything was acknowledged");
+        poll(&mut a);
+        while poll(&mut b).is_some() {}
+    }
+    let mut wakes = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(300) {
+        assert!(poll(&mut a).is_none());
+        if a.arm(&[]) {
+            wakes += usize::from(sleep(&a, Duration::from_millis(100)));
+        }
+    }
+    assert!(wakes < 20, "{wakes}");
 }
 
 /// A process that connects and says nothing wakes the worker when it comes and when its time is

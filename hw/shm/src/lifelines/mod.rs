@@ -95,7 +95,7 @@ impl Lifelines {
             };
             unwatch_here(lifeline, watcher);
             let is_moved = lifeline.move_to(&thread);
-            if !is_moved {
+            if !is_moved && !new.iter().any(|other| Arc::ptr_eq(other, lifeline)) {
                 new.push(Arc::clone(lifeline));
             }
             !is_moved
