@@ -65,6 +65,13 @@ pub fn check_count(answer: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }
 
+/// Whether sending or receiving failed for the moment: there are no bytes, there is no room, a
+/// signal came, or the kernel has no memory for the call.
+pub fn fails_for_now(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+        || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
+}
+
 /// A part of memory, as system calls take it.
 fn part_of<T>(bytes: &mut [T]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: size_of_val(bytes) }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use super::background_close::UncheckedDescriptors;
 use super::process::Pid;
 use super::socket_calls::{SocketAddress, message_of, open, option, set_option};
-use super::{check_count, descriptor, fork, part_of};
+use super::{check_count, descriptor, fails_for_now, fork, part_of};
 
 /// Most descriptors in one packet, by unix(7).
 const FDS_MAX: usize = 253;
@@ -278,10 +278,8 @@ pub fn last_word(socket: BorrowedFd<'_>) -> LastWord {
     let length = check_count(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) });
     let has_descriptors = message.msg_flags & libc::MSG_CTRUNC != 0;
     match (length, bytes[0]) {
-        (Err(error), _) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => LastWord::None,
-            _ => LastWord::End,
-        },
+        (Err(error), _) if fails_for_now(&error) => LastWord::None,
+        (Err(_), _) => LastWord::End,
         (Ok(0), _) if !has_descriptors => LastWord::End,
         (Ok(1), BYE) if !has_descriptors => LastWord::Bye,
         _ => LastWord::Nonsense,

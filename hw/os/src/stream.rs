@@ -106,13 +106,6 @@ pub fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     check_count(unsafe { libc::recv(socket.as_raw_fd(), to, into.len(), libc::MSG_DONTWAIT) })
 }
 
-/// Whether sending or receiving failed for the moment: there are no bytes, there is no room, a
-/// signal came, or the kernel has no memory for the call.
-pub fn fails_for_now(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-        || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
-}
-
 /// The addresses of this machine's interfaces that are up, without link-local ones. Loopback
 /// addresses come last.
 pub fn own_addresses() -> io::Result<Vec<IpAddr>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tagmatch_device::{Address, Outgoing};
 use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::{random, stream};
+use tagmatch_os::{fails_for_now, random, stream};
 use tagmatch_secret::{PROOF_BYTES, Role, Secret};
 
 use super::greeting::{
@@ -114,7 +114,7 @@ fn check_limit(message_max: u32) -> Result<(), Halt> {
 
 /// The call can be made later, or the connection is not established.
 fn is_not_yet(error: &io::Error) -> bool {
-    stream::fails_for_now(error) || error.raw_os_error() == Some(libc::ENOTCONN)
+    fails_for_now(error) || error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
 /// The end that has connected.

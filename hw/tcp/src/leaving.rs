@@ -11,7 +11,7 @@ use std::time::Duration;
 use tagmatch_device::{Exposures, PeerId};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::{stream, tcp};
+use tagmatch_os::{fails_for_now, stream, tcp};
 
 use super::connection::Connection;
 use super::send_half::SendHalf;
@@ -93,7 +93,7 @@ impl Leaving {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if stream::fails_for_now(&error) => break,
+                Err(error) if fails_for_now(&error) => break,
                 Err(_) => return LeavingState::Ended,
             }
         }

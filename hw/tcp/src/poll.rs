@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tagmatch_device::{Bytes, DownReason, Event, Incoming, PeerId};
 use tagmatch_os::event::ReadyDescriptor;
-use tagmatch_os::{stream, tcp};
+use tagmatch_os::{fails_for_now, stream, tcp};
 
 use super::device::Tcp;
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, parse_span};
@@ -177,7 +177,7 @@ impl Tcp {
                 connection.reads.advance(landed);
                 self.inbox.received(count - landed);
             }
-            Err(error) if stream::fails_for_now(&error) => {
+            Err(error) if fails_for_now(&error) => {
                 connection.partial = partial;
                 self.inbox.forget(peer);
             }

@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{Readable, RemoteSpan};
-use tagmatch_os::{stream, tcp};
+use tagmatch_os::{fails_for_now, tcp};
 
 use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
 use super::piece::{ReadPiece, RequestedRead};
@@ -311,7 +311,7 @@ fn retrying(call: impl Fn() -> io::Result<usize>) -> io::Result<Option<usize>> {
         return match call() {
             Ok(count) => Ok(Some(count)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if stream::fails_for_now(&error) => Ok(None),
+            Err(error) if fails_for_now(&error) => Ok(None),
             Err(error) => Err(error),
         };
     }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tagmatch_device::{PeerId, Release};
 use tagmatch_os::peer_socket::PeerSocket;
-use tagmatch_os::{random, stream};
+use tagmatch_os::{fails_for_now, random, stream};
 
 use super::hello::{PACKET_MAX, Packet};
 use super::kind::MeetingKind;
@@ -130,7 +130,7 @@ impl Connection {
             match stream::send(self.socket.as_fd(), &self.outbox) {
                 Ok(count) => drop(self.outbox.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if fails_for_now(&error) => return false,
                 // Not connected yet.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return false,
                 Err(error) => {
@@ -161,7 +161,7 @@ impl Connection {
                 Ok(0) => return Heard::End(self.errno.unwrap_or(0)),
                 Ok(count) => self.inbox.extend_from_slice(&piece[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Heard::Nothing,
+                Err(error) if fails_for_now(&error) => return Heard::Nothing,
                 // Not connected yet, or never.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
                     return self.errno.map_or(Heard::Nothing, Heard::End);

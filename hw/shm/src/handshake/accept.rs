@@ -8,9 +8,9 @@ use tagmatch_device::{
     Address, DeviceError, DownReason, Event, InCall, OrBug, PeerId, Shortage, WaitingPeers,
 };
 use tagmatch_os::background_close;
+use tagmatch_os::fails_for_now;
 use tagmatch_os::peer_socket::Listener;
 use tagmatch_os::socket::{self, Packet};
-use tagmatch_os::stream;
 
 use super::establish::{Accepted, HelloKind, PairMemory, shortage_of, verify};
 use super::local::LocalEnd;
@@ -132,7 +132,7 @@ impl Acceptor {
             // In most cases the hello is there already.
             let mut bytes = [0; PACKET_MAX];
             match socket::receive(socket.as_fd(), &mut bytes) {
-                Err(error) if stream::fails_for_now(&error) => {}
+                Err(error) if fails_for_now(&error) => {}
                 Err(_) => continue,
                 Ok(packet) => {
                     self.answer(step, socket, FirstPacket { bytes: &bytes, packet });
@@ -170,7 +170,7 @@ impl Acceptor {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else { return };
         let mut bytes = [0; PACKET_MAX];
         let packet = match socket::receive(self.pending[at].socket.as_fd(), &mut bytes) {
-            Err(error) if stream::fails_for_now(&error) => return,
+            Err(error) if fails_for_now(&error) => return,
             Err(_) => None,
             Ok(packet) => Some(packet),
         };

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
-use tagmatch_os::{process, socket, stream};
+use tagmatch_os::{fails_for_now, process, socket};
 
 use super::establish::{Accepted, HelloKind, PairMemory, Rejection, shortage_of, verify};
 use super::step::HandshakeStep;
@@ -118,7 +118,7 @@ impl HandshakeStep<'_> {
         // The answer stays in the socket until it is accepted, since this process may lack what
         // that takes. The peer counts the connection as made.
         let packet = match socket::peek(attempt.socket.as_fd(), &mut bytes) {
-            Err(error) if stream::fails_for_now(&error) => return,
+            Err(error) if fails_for_now(&error) => return,
             Err(_) => None,
             Ok(packet) => (packet.length > 0).then_some(packet),
         };
