@@ -1,4 +1,4 @@
-//! What bounds the sleep of a thread, and what is said of a sleep that lasts long.
+//! The bounds of a thread's sleep, and the report of a sleep that lasts long.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) fn sleep_max() -> Duration {
     safety::sleep_max(Duration::from_millis(500))
 }
 
-/// What a thread sleeps on and for.
+/// The descriptor on which a thread sleeps, the longest time, and the call that waits.
 pub(crate) struct SleepBounds<'a> {
     /// Other threads signal it.
     pub(crate) eventfd: &'a EventFd,
@@ -44,7 +44,7 @@ pub(crate) fn wait_for_events<A: Access>(
     let descriptors = [access.fixed().events.as_fd(), eventfd.as_fd()];
     long_sleep.woken(sleep_until_readable(&descriptors, max)?);
     if long_sleep.is_over() {
-        // What has come since the end of the time has woken the thread in time.
+        // An event that has come since the end of the time has woken the thread in time.
         long_sleep.woken(sleep_until_readable(&descriptors, Duration::ZERO)?);
     }
     Ok(())

@@ -283,7 +283,7 @@ impl<A: Access> WorkerOf<A> {
         Ok(self.access.with(|state| state.engine.as_dyn().read_mode(id)))
     }
 
-    /// What this worker has learned about the messages to and from a peer: for each class of
+    /// The choices that this worker has learned for messages to and from a peer: for each class of
     /// lengths which of two ways is faster. Only shared memory learns
     /// ([`ShmConfig::learns`](crate::shm::ShmConfig#structfield.learns)); over other devices, and
     /// while the peer is not connected, the list is empty. `tagperf info --learned` prints it.

@@ -82,7 +82,7 @@ fn nothing(device: &DeviceArg) -> String {
     )
 }
 
-/// What the side that begins has learned once all messages were exchanged.
+/// The choices of the side that begins, once all messages were exchanged.
 fn run(workload: Workload<'_>) -> Result<Vec<LearnedChoice>, Failure> {
     let pin = cpus::two_cpus().filter(|_| !cpus::is_pinning_refused());
     let (to_second, from_first) = channel();

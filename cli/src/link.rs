@@ -414,7 +414,7 @@ impl<A: Access> Link<A> {
         }
     }
 
-    /// What this side's worker has learned about the messages to and from the peer.
+    /// The choices that this side's worker has learned for the messages to and from the peer.
     pub(crate) fn learned(&self) -> Result<Vec<LearnedChoice>, LinkError> {
         Ok(self.worker.learned(self.peer)?)
     }

@@ -47,7 +47,7 @@ pub trait MatchEngine: FlushEngine {
         ReadMode::ByDevice
     }
 
-    /// What the device has learned about the messages to and from a peer.
+    /// The choices that the device has learned for the messages to and from a peer.
     fn learned(&self, peer: PeerId) -> Vec<LearnedChoice> {
         let _ = peer;
         Vec::new()
@@ -79,7 +79,7 @@ pub trait MatchEngine: FlushEngine {
     /// and every buffer is back in its request. What a device doesn't give back is lost.
     fn close(&mut self);
 
-    /// For tests: what is wrong with the engine's books, one line each. Nothing in an engine
+    /// For tests: the errors in the engine's books, one line each. None in an engine
     /// without a bug. `is_closed`: after [`close`](Self::close), when nothing is under way any
     /// more. Linear in everything.
     fn audit(&self, is_closed: bool) -> Vec<String> {

@@ -216,7 +216,7 @@ impl Program {
                             1
                         };
                     }
-                    // What tells senders of the last receives leaves with somebody's progress.
+                    // Acknowledgements of the last receives leave with somebody's progress.
                     flush(own);
                 });
             }

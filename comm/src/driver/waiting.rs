@@ -135,8 +135,8 @@ impl<'a, N: Net> Nap<'a, N> {
             return None;
         }
         if !state.net.arm() {
-            // What this thread has begun since then, such as receives for a NIC's list, is to be
-            // brought forward by polls.
+            // This thread has begun something since then, such as receives for a NIC's list, which
+            // polls bring forward.
             return None;
         }
         let sleep_max = state.net.sleep_max();

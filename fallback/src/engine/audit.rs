@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::peers::peer::Peer;
 
 impl<D: Device> Engine<D> {
-    /// What is wrong with the engine's books, one line each; nothing in an engine without a bug. To
+    /// The errors in the engine's books, one line each; none in an engine without a bug. To
     /// be asked between calls. `is_closed`: after [`MatchEngine::close`]; then nothing is under way
     /// any more. Linear in everything.
     ///

@@ -248,8 +248,8 @@ impl Unexpected {
         lost.len()
     }
 
-    /// What is wrong with the books. `partial_bytes`: what messages take in the store of which
-    /// fragments are still to come.
+    /// The errors in the books. `partial_bytes`: the bytes in the store that belong to messages of
+    /// which fragments are still to come.
     pub(crate) fn audit(&self, partial_bytes: u64) -> Vec<String> {
         let is_stored = |message: &&UnexpectedMessage| matches!(message.body, Body::Stored(_));
         let stored = self.messages.iter().filter(is_stored);

@@ -51,7 +51,7 @@ impl Sending {
         }
     }
 
-    /// What is wrong with the lists of peers that wait, and with the count of exposed buffers.
+    /// The errors in the lists of peers that wait, and in the count of exposed buffers.
     pub(crate) fn audit(&self, state: &ProtocolState, is_closed: bool) -> Vec<String> {
         let is_known = |id: &PeerId| state.peers.get(id.index()).is_some_and(|peer| peer.id == *id);
         let waits_for_room = |id: &PeerId| is_known(id) && state.peers[id.index()].waits_for_room;

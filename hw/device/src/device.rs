@@ -261,7 +261,7 @@ pub trait Device {
     /// fragments, or as a request to read it.
     fn note_sent(&mut self, _: PeerId, _length: usize) {}
 
-    /// What this device has learned about the messages to and from a peer. Empty if it learns
+    /// The choices that this device has learned for messages to and from a peer. Empty if it learns
     /// nothing, or if the peer isn't connected.
     fn learned(&self, _: PeerId) -> Vec<LearnedChoice> {
         Vec::new()

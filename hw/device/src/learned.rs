@@ -1,4 +1,4 @@
-//! What a device has learned about the messages to and from a peer.
+//! The choices that a device has learned for the messages to and from a peer.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -28,7 +28,7 @@ pub struct LearnedChoice {
 pub struct LearnedWay {
     /// The way, in a few words.
     pub name: &'static str,
-    /// What it took when it was last measured, in nanoseconds a byte; `None` if it never was.
+    /// Its time when it was last measured, in nanoseconds a byte; `None` if it never was.
     pub ns_per_byte: Option<f64>,
 }
 

@@ -52,7 +52,7 @@ impl Carrying {
         Carrying { choices: ClassChoices::new(LENGTH_MIN, starts), fragmented_max }
     }
 
-    /// What was learned.
+    /// The choices, for a person.
     pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
         let direction = LearnedDirection::Sent;
         let ways = ["in fragments", "read by the peer"];

@@ -16,7 +16,7 @@ const LEFT_OUT: usize = 2;
 /// Costs are in this fraction of a nanosecond a byte.
 const COSTS_PER_NS: u32 = 1 << 16;
 
-/// What is said of the choices of all classes.
+/// The names that a person sees, the same for all classes.
 #[derive(Debug)]
 pub(crate) struct ChoiceNames {
     pub(crate) direction: LearnedDirection,
@@ -65,7 +65,7 @@ impl Sample {
         Sample { class, began, ended: 0, bytes: 0 }
     }
 
-    /// What the messages that have ended by `now` have cost.
+    /// The cost of the messages that have ended by `now`.
     fn cost(&self, now: Instant) -> u32 {
         let ns = now.duration_since(self.began).as_nanos();
         let cost = ns * u128::from(COSTS_PER_NS) / u128::from(self.bytes.max(1));
@@ -119,7 +119,7 @@ impl ClassChoices {
         class.learned.sample(cost).then(|| class.learned.way())
     }
 
-    /// What was learned, shortest lengths first.
+    /// The choices, for a person, shortest lengths first.
     pub(crate) fn learned(&self, names: &ChoiceNames) -> Vec<LearnedChoice> {
         let last = self.classes.len().saturating_sub(1);
         let row = |(index, class): (usize, &Class)| {

@@ -84,7 +84,7 @@ impl Connection {
         &self.inbound.header().claims.0
     }
 
-    /// What was learned about the messages to and from the peer.
+    /// The choices that were learned for the messages to and from the peer.
     pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
         let laps = self.producer.learned_laps().map(|state| {
             let lengths = 0..=self.message_max as usize;

@@ -78,7 +78,7 @@ pub(crate) struct Learned {
     span: u32,
     /// The other way has won a trial, and the preferred one has one more epoch.
     is_confirming: bool,
-    /// What trials have cost, less a percent of each epoch since, in percent of an epoch.
+    /// The cost of trials, less a percent of each epoch since, in percent of an epoch.
     debt: u32,
     /// Samples of all epochs that have ended, and how often the preferred way has changed.
     samples_taken: u64,
@@ -112,7 +112,7 @@ impl Learned {
         self.now
     }
 
-    /// What is known of the choice. A figure divided by `figures_per_ns` is nanoseconds a byte.
+    /// The choice, for a person. A figure divided by `figures_per_ns` is nanoseconds a byte.
     pub(crate) fn state(&self, figures_per_ns: f64) -> LearnedState {
         let ns = |figure: u32| (figure != 0).then(|| f64::from(figure) / figures_per_ns);
         LearnedState {
@@ -221,7 +221,7 @@ fn is_better(figure: u32, than: u32) -> bool {
     figure < than - than / 32
 }
 
-/// What is known of a choice, for a person.
+/// A choice, for a person.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LearnedState {
     /// The last figure of each way, in nanoseconds a byte, if the way was measured.

@@ -34,7 +34,7 @@ enum QuickLook<'a> {
     More(LongLook),
 }
 
-/// What brings a poll to its long way.
+/// Why a poll takes its long way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LongLook {
     /// A message in the ring that had the last one.

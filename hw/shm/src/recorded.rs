@@ -9,7 +9,7 @@
 
 use super::learned::{Alternative, Learned};
 
-/// What both ways took.
+/// The times of both ways.
 struct Recorded {
     what: &'static str,
     /// Messages of a sample.

@@ -49,7 +49,7 @@ impl Sharing {
         self.choices.way(length).map_or(is_pinned, |way| way == Alternative::First)
     }
 
-    /// What was learned.
+    /// The choices, for a person.
     pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
         let direction = LearnedDirection::Received;
         self.choices.learned(&ChoiceNames { direction, ways: ["both sides copy", "read alone"] })

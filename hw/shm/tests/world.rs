@@ -15,7 +15,7 @@ const PEERS: usize = 5;
 /// Most descriptors of this process, and of each thread that has a table of its own.
 const DESCRIPTORS: u64 = 112;
 
-/// What a worker has reported of the other one.
+/// The events that a worker has reported of the other one.
 #[derive(Default)]
 struct Reports {
     peer: Option<PeerId>,
@@ -146,8 +146,8 @@ fn meet(staying: &mut Shm, calls_first: bool, failure: Option<Failure>) -> Audit
 /// what was wrong. Nothing of it is left in a worker that stays, which meets others afterwards.
 #[test]
 fn each_call_of_a_meeting_may_fail_once() {
-    // What a worker has room for, and a thread that watches peers, is used up soon unless it is
-    // given back. With so many peers, a worker leaves the watch over them to a thread.
+    // A worker has room for few peers, and so has a thread that watches them: it is used up soon
+    // unless it is given back. With so many peers, a worker leaves the watch over them to a thread.
     limit_descriptors(DESCRIPTORS);
     let places = config().peers_max(u32::try_from(PEERS + 2).unwrap());
     let mut staying = up(Shm::new(places).unwrap());
@@ -156,7 +156,7 @@ fn each_call_of_a_meeting_may_fail_once() {
         connect(&mut staying, peer);
     }
     for calls_first in [true, false] {
-        // What a process has once it has after this.
+        // After this, the process has all that it makes only once.
         meet(&mut staying, calls_first, None);
         let before = held();
         let failures = meet(&mut staying, calls_first, None).failures(true);

@@ -141,7 +141,7 @@ pub(crate) fn edits(table: &mut Table) -> Result<Vec<Edit>, String> {
     match table.remove("edit") {
         None => Ok(vec![edit(table)?]),
         Some(Value::Array(edits)) => {
-            // What the table says once holds for all of its edits.
+            // The keys of the table hold for all of its edits.
             let shared = std::mem::take(table);
             let whole = |edit: Value| {
                 let mut whole = shared.clone();

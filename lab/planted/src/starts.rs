@@ -15,7 +15,7 @@ pub const FILE: &str = "lab/planted/starts.toml";
 /// A counter whose start is chosen in the copy.
 #[derive(Debug)]
 pub struct LateStart {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: String,
     /// Where its start is chosen.
     pub edits: Vec<Edit>,

@@ -11,10 +11,10 @@ use tagmatch_testkit::random::Random;
 use crate::faults::{Call, FaultState, Faults};
 use crate::stream::{Buffers, Connection, End, Info, Move};
 
-/// What a call returns: a number, or an error number.
+/// The result of a call: a number, or an error number.
 pub(crate) type Answer<T> = Option<Result<T, i32>>;
 
-/// What a descriptor is watched for.
+/// The events for which a descriptor is watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     pub(crate) events: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Open {
     pub(crate) file: File,
 }
 
-/// What the world is made of.
+/// The properties of a world.
 pub(crate) struct Kernel {
     pub(crate) random: Random,
     pub(crate) faults: FaultState,
@@ -295,7 +295,7 @@ impl Kernel {
         Some(Ok(connection.outstanding(side)))
     }
 
-    /// What `TCP_INFO` tells.
+    /// The answer of `TCP_INFO`.
     pub(crate) fn info(&mut self, fd: i32) -> Answer<Info> {
         let (connection, side) = self.connected(fd)?;
         let connection = self.connections.get_mut(&connection)?;

@@ -4,7 +4,7 @@
 //! timers and time a second time, in front of the real ones: neither the product nor `hw/os`
 //! knows. They ask the real kernel, except on a thread that has entered a [`World`]. There TCP
 //! sockets of IPv4 are simulated, by what tcp(7) and the kernel's source say, and time is virtual.
-//! What is random follows from a seed: which bytes arrive when, how many a call takes, which call
+//! A seed decides all that is random: which bytes arrive when, how many a call takes, which call
 //! fails with an error that passes, which event is reported late or though it isn't true.
 //!
 //! All ends of the connections are driven by one thread. [`World::run_as`] says whose calls are
@@ -45,7 +45,7 @@ pub struct World {
     _thread: PhantomData<*const ()>,
 }
 
-/// What the world knows at its end.
+/// The descriptors and the calls of a world that has ended.
 #[derive(Debug)]
 pub struct Audit {
     /// Descriptors of the world that are open.
@@ -104,7 +104,7 @@ impl World {
         run_as(process, act)
     }
 
-    /// What other processes do while one sleeps inside of a call.
+    /// The work of other processes while one sleeps inside of a call.
     pub fn while_asleep(&self, others: Option<Box<dyn FnMut()>>) {
         scope::set_others(others);
     }

@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::kernel::Kernel;
 
-/// What runs while the thread sleeps: other processes.
+/// The work of other processes while the thread sleeps.
 pub(crate) type Others = Box<dyn FnMut()>;
 
-/// What a panic carries.
+/// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
 thread_local! {

@@ -49,9 +49,9 @@ pub(crate) struct End {
     /// No process has it open.
     is_closed: bool,
     is_reset: bool,
-    /// What the next call returns, once.
+    /// The error that the next call returns, once.
     error: Option<i32>,
-    /// What was not acknowledged when the connection was reset.
+    /// The bytes that were not acknowledged when the connection was reset.
     lost: usize,
     /// When the other machine has answered last.
     heard_at: Duration,
@@ -59,7 +59,7 @@ pub(crate) struct End {
     pub(crate) keep_alive: Option<Duration>,
 }
 
-/// What the network may do next.
+/// The steps that the network may take next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     /// The request to connect arrives.
@@ -86,7 +86,7 @@ impl Move {
     }
 }
 
-/// What `TCP_INFO` tells.
+/// The answer of `TCP_INFO`.
 pub(crate) struct Info {
     pub(crate) is_over: bool,
     pub(crate) is_awaited: bool,
@@ -253,7 +253,7 @@ impl Connection {
         if end.is_reset { end.lost } else { end.outstanding() }
     }
 
-    /// What the kernel tells at a time, where one machine is silent.
+    /// The answer of `TCP_INFO` at a time, where one machine is silent.
     pub(crate) fn info_of_silent(&self, side: usize, now: Duration) -> Info {
         let end = &self.ends[side];
         Info {
@@ -263,8 +263,8 @@ impl Connection {
         }
     }
 
-    /// What the kernel tells at a time. While a window is shut, it asks now and then whether it is
-    /// still so, at times that nothing is known about.
+    /// The answer of `TCP_INFO` at a time. While a window is shut, it asks now and then whether it
+    /// is still so, at times that nothing is known about.
     pub(crate) fn info(&mut self, side: usize, now: Duration, random: &mut Random) -> Info {
         let mut info = self.info_of_silent(side, now);
         let is_shut = self.ends[1 - side].window() == 0;
@@ -295,7 +295,7 @@ impl Connection {
         self.ends.iter().filter_map(End::acknowledged_at).min()
     }
 
-    /// What the network may do.
+    /// The steps that the network may take.
     pub(crate) fn moves(&self, now: Duration, moves: &mut Vec<Move>) {
         if !self.is_established {
             if !self.ends[0].is_reset {

@@ -1,4 +1,4 @@
-//! What wakes: sets of descriptors, timers, and time.
+//! Sleeping and waking: sets of descriptors, timers, and time.
 //!
 //! Time stands still while programs run. It goes on while all that run asleep, to the next moment
 //! at which something is due.
@@ -48,7 +48,7 @@ impl Kernel {
         Some(done)
     }
 
-    /// What a descriptor is ready for.
+    /// The events for which a descriptor is ready.
     fn readiness(&self, fd: i32) -> u32 {
         let Some(open) = self.files.get(&fd) else { return 0 };
         let flag = |is_so: bool, flag: u32| if is_so { flag } else { 0 };
@@ -75,8 +75,8 @@ impl Kernel {
         self.readiness(fd) & (IN | HUP) != 0
     }
 
-    /// What is ready in a set. In a bad world, some of it is reported later, and some descriptors
-    /// are reported that are not ready.
+    /// The descriptors of a set that are ready. In a bad world, some of them are reported later,
+    /// and some descriptors are reported that are not ready.
     pub(crate) fn ready(&mut self, set: i32, most: usize) -> Answer<Vec<Ready>> {
         self.files.get(&set)?;
         if let Err(errno) = self.strike(Call::EpollWait) {

@@ -51,7 +51,7 @@ impl LapChoice {
         (pinned != Some(true)).then(|| Box::new(Self::new(geometry, pinned)))
     }
 
-    /// What is known of both ways; `None` if nothing is learned.
+    /// The choice between both ways, for a person; `None` if nothing is learned.
     pub(super) fn state(&self) -> Option<LearnedState> {
         let figures_per_ns = f64::from(COSTS_PER_NS * LINE_BYTES);
         (!self.is_pinned).then(|| self.learned.state(figures_per_ns))

@@ -126,7 +126,7 @@ impl Producer {
         self
     }
 
-    /// What is known of short and whole laps.
+    /// The choice between short and whole laps, for a person.
     pub(crate) fn learned_laps(&self) -> Option<LearnedState> {
         self.lap_choice.as_ref()?.state()
     }

@@ -1,4 +1,4 @@
-//! What the functions return.
+//! The results of the functions.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ pub(super) fn result<T: From<i8>>(answer: Result<T, i32>) -> T {
     })
 }
 
-/// What the world answers. `None`: the real kernel answers.
+/// The world's answer. `None`: the real kernel answers.
 pub(super) fn answer<T>(world: Option<Answer<T>>, call: Call) -> Option<Result<T, i32>> {
     match world? {
         Some(answer) => Some(answer),

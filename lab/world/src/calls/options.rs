@@ -1,4 +1,4 @@
-//! What programs ask sockets, and set.
+//! Options of sockets, and what they tell.
 
 use std::ffi::c_void;
 

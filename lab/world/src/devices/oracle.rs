@@ -1,5 +1,5 @@
-//! What must hold of devices that are used at random: the oracle knows what each has accepted, and
-//! checks what each reports.
+//! The rules that devices keep, however they are used: the oracle knows all messages that each
+//! device has accepted, and checks all events that each reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -17,14 +17,14 @@ pub(crate) const SOON: Duration = Duration::from_secs(40);
 /// A machine that is switched off in the middle of a handshake is noticed when the kernel gives up.
 const SEND_AGAIN_TIME: Duration = Duration::from_secs(1000);
 
-/// What a scenario waits for.
+/// A fact for which a scenario waits.
 pub(crate) struct Missing {
     pub(crate) what: String,
     /// It is there within this time.
     pub(crate) within: Duration,
 }
 
-/// What has become of a worker.
+/// Whether a worker lives, and how it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// It lives.
@@ -57,7 +57,7 @@ pub(crate) struct Way {
     pub(crate) waiting: Option<Sent>,
 }
 
-/// What a worker knows of another one.
+/// The state of another worker, as a worker knows it.
 pub(crate) struct Link {
     pub(crate) peer: PeerId,
     pub(crate) is_up: bool,
@@ -102,7 +102,7 @@ pub(crate) struct Workers<D> {
     rules: Rules,
 }
 
-/// What need not hold in a scenario.
+/// The rules that a scenario suspends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rules {
     /// Workers that leave don't wait for all that they have sent.
@@ -340,7 +340,8 @@ impl<D: Device + EventDescriptor> Workers<D> {
         missing
     }
 
-    /// What is still missing, if all workers that live go on for long enough.
+    /// A fact that is still missing, though it must come if all workers that live go on for long
+    /// enough.
     #[must_use]
     pub(crate) fn missing(&self) -> Option<Missing> {
         for (at, worker) in self.all.iter().enumerate() {

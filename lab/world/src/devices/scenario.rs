@@ -10,7 +10,7 @@ use tagmatch_testkit::random::Random;
 use super::oracle::{Life, Link, Read, Rules, Sent, Workers};
 use crate::World;
 
-/// What is random in a scenario.
+/// The parts of a scenario that are drawn at random.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// All that is random follows from it.
@@ -21,13 +21,13 @@ pub struct Plan {
     pub length_max: usize,
     /// Bytes of the longest read.
     pub read_max: usize,
-    /// What ends before the scenario does.
+    /// The workers that end before the scenario does.
     pub ends: Ends,
     /// A call fails in a way that doesn't pass: a connection may end for it.
     pub may_break: bool,
 }
 
-/// What ends in a scenario.
+/// Which workers end in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// Nothing.
@@ -87,7 +87,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         }
         for at in 0..self.count() {
             self.leave(at);
-            // What a machine that is off had open ends with the scenario.
+            // The descriptors of a machine that is off are closed with the scenario.
             if self.workers.borrow().all[at].life == Life::Off {
                 self.world.kill(at);
             }
@@ -496,7 +496,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
     }
 }
 
-/// What was sent to a worker that has ended need not arrive.
+/// Messages to a worker that has ended need not arrive.
 fn forget_sent_to<D>(workers: &mut Workers<D>, at: usize) {
     for worker in &mut workers.all {
         worker.ways[at].under_way.clear();
