@@ -98,11 +98,14 @@ struct Sleeps {
     refused: AtomicU32,
     /// Whether a sleep was prepared, and no operation was tested since.
     is_unseen: AtomicBool,
+    /// Whether a sleep was prepared once more.
+    is_prepared_again: AtomicBool,
 }
 
 /// The sleeper of a transport that one thread uses. A sleep must not begin if it was refused. It
 /// must not begin either before the thread has tested its operations once more: another thread may
-/// have handled the event that this thread waits for, just before the sleep was prepared.
+/// have handled the event that this thread waits for, just before the sleep was prepared. And the
+/// sleep is prepared once more after that test, which may have begun something that needs polls.
 struct Strict {
     sleeper: Arc<dyn Sleeper>,
     sleeps: Arc<Sleeps>,
@@ -110,9 +113,10 @@ struct Strict {
 
 impl Sleeper for Strict {
     fn sleep(&self, max: Duration) {
-        let Sleeps { refused, is_unseen } = &*self.sleeps;
+        let Sleeps { refused, is_unseen, is_prepared_again } = &*self.sleeps;
         assert_eq!(refused.load(Ordering::SeqCst), 0, "there was something to do");
         assert!(!is_unseen.load(Ordering::SeqCst), "no look since the sleep was prepared");
+        assert!(is_prepared_again.load(Ordering::SeqCst), "the sleep was prepared before the look");
         self.sleeper.sleep(max);
     }
 
@@ -307,7 +311,7 @@ impl<N: Net> Net for Altered<N> {
 
     fn arm(&mut self) -> bool {
         let may_sleep = self.net.arm();
-        let Sleeps { refused, is_unseen } = &*self.sleeps;
+        let Sleeps { refused, is_unseen, is_prepared_again } = &*self.sleeps;
         if may_sleep {
             refused.store(0, Ordering::SeqCst);
             self.moved = self.moved.wrapping_add(1);
@@ -315,7 +319,9 @@ impl<N: Net> Net for Altered<N> {
             refused.fetch_add(1, Ordering::SeqCst);
         }
         // The thread may prepare the sleep again after it has looked.
-        if !std::mem::replace(&mut self.is_armed, may_sleep) {
+        let was_armed = std::mem::replace(&mut self.is_armed, may_sleep);
+        is_prepared_again.store(was_armed, Ordering::SeqCst);
+        if !was_armed {
             is_unseen.store(may_sleep, Ordering::SeqCst);
         }
         may_sleep
