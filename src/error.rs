@@ -45,6 +45,21 @@ pub enum Error {
         /// The message's length, as its sender has announced it.
         length: usize,
     },
+    /// The bytes are no token of a region, or one of another version of this crate.
+    #[error("these bytes are no token of a region of this version of tagmatch")]
+    BadToken,
+    /// The bytes don't lie in the region, or can't be written.
+    #[error(
+        "{length} bytes at {at} of a region of {region} bytes, or memory that can't be written"
+    )]
+    OutOfRegion {
+        /// The first byte's place.
+        at: usize,
+        /// How many bytes.
+        length: usize,
+        /// Bytes of the region.
+        region: usize,
+    },
     /// The peer belongs to another worker.
     #[error("{peer} belongs to another worker")]
     ForeignPeer {

@@ -35,6 +35,7 @@
 //! | send a slice if it can leave now, or do nothing | [`WorkerOf::inject_at_once`] |
 //! | send and receive numbers | [`Buffer::from_elements`] and [`Buffer::into_elements`] for vectors; [`as_bytes`] and [`as_bytes_mut`] for slices |
 //! | send or receive several slices as one message | [`Buffer::from_slices`] |
+//! | put, get and change memory that a peer has exposed | [`WorkerOf::expose_region`], [`WorkerOf::attach`], [`Remote`] |
 //! | lend slices instead of giving buffers | [`WorkerOf::scope`] |
 //! | manage memory yourself | [`raw`] |
 //! | see what happened | [`WorkerOf::counters`] |
@@ -74,6 +75,8 @@ mod probe;
 mod progress_thread;
 mod queue;
 pub mod raw;
+mod region;
+mod remote;
 mod request;
 mod route;
 mod several;
@@ -102,6 +105,8 @@ pub use progress_thread::ProgressThread;
 #[doc(hidden)]
 pub use queue::EndTaker;
 pub use raw::{Scope, ScopedRequest};
+pub use region::{Notice, Region, Token};
+pub use remote::{AtomicAction, Remote};
 pub use request::{Cancel, Output, Request};
 /// For `tagmatch-comm`. No promise is made about it.
 #[doc(hidden)]
@@ -111,7 +116,10 @@ pub use tagmatch_device::{
     LearnedDirection, LearnedWay, Network, Networks, PeerId, ReadMode, Shortage, TagMatching,
     as_bytes, as_bytes_mut,
 };
-pub use tagmatch_fallback::{Counters, Fault, NotOffloaded, PeerFault, SendMode, WhyUnsent};
+pub use tagmatch_fallback::{
+    AtomicOp, AtomicType, Counters, Fault, NotOffloaded, PeerFault, RemoteFault, Rights, SendMode,
+    WhyUnsent,
+};
 #[doc(hidden)]
 pub use tagmatch_os::safety;
 #[cfg(any(feature = "ofi", feature = "tcp", feature = "ucx", feature = "verbs"))]

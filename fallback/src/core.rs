@@ -164,6 +164,12 @@ impl Core {
             WireMessage::Control(Control::Length { app_ctx, length }) => {
                 self.companion(*peer, app_ctx, true, |status| status.length = length)
             }
+            WireMessage::Rma(header) => {
+                let ProtocolState { rma, requests, todo, .. } = &mut self.state;
+                rma.arrived(*peer, &header, bytes, requests)?;
+                todo.push(Todo::Flush(*peer));
+                Ok(())
+            }
             WireMessage::Fragment(fragment) => {
                 let takes_fragments = self.offload.is_none();
                 fragments::take_in(&mut self.state, takes_fragments, incoming, fragment)
@@ -449,6 +455,7 @@ impl Core {
                 state.todo.push(Todo::Finish(operation, Err(down)));
             }
         }
+        state.rma.peer_down(id, down, &mut state.requests);
         for cut in state.cut_short.extract_if(.., |cut| cut.peer == id) {
             state.requests.complete(cut.request, Err(down), cut.buffer);
         }

@@ -27,6 +27,7 @@ use crate::requests::request::{
     MessageId, Posted, RequestId, Send, SendMode, Started, Status, refuse,
 };
 use crate::requests::table::{REQUESTS_MAX, Requests};
+use crate::rma_engine::RmaEngine;
 use crate::slices::{self, Scratch};
 
 /// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by
@@ -84,6 +85,8 @@ impl<D: MatchingDevice + ?Sized> Delegated<D> {
         &mut self.device
     }
 }
+
+impl<D: MatchingDevice + ?Sized> RmaEngine for Delegated<D> {}
 
 impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
     fn address(&self) -> Address {

@@ -3,6 +3,7 @@
 mod audit;
 mod flush;
 mod forget;
+mod rma;
 
 use std::hash::{Hash, Hasher};
 
@@ -196,7 +197,8 @@ impl<D: Device> MatchEngine for Engine<D> {
             operation.is_unread() && operation.status.source != PeerId::ONESELF
         };
         let state = self.core.state();
-        state.peers.iter().skip(1).any(waits) || state.operations.iter().any(is_unread)
+        let is_waiting = state.peers.iter().skip(1).any(waits);
+        is_waiting || state.operations.iter().any(is_unread) || state.rma.has_unsent()
     }
 
     fn watch_decisions(&mut self, watcher: DecisionWatcher) {

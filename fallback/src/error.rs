@@ -2,6 +2,7 @@
 
 use tagmatch_device::{Bug, DeviceError, DownReason, PeerId, Shortage, errno_text};
 
+use crate::rma::fault::RemoteFault;
 use crate::wire::WireError;
 
 /// Why a peer is down.
@@ -96,6 +97,7 @@ impl Fault {
             | Fault::ReadFailed { peer, .. }
             | Fault::NotRead { peer, .. }
             | Fault::NotExposed { peer, .. }
+            | Fault::Remote { peer, .. }
             | Fault::NoSuchPeer { peer } => (Some(peer), None),
             Fault::WrongSender { named, sender } => (Some(named), Some(sender)),
             Fault::Cancelled
@@ -106,6 +108,7 @@ impl Fault {
             | Fault::DeviceFailed { .. }
             | Fault::NoMemory { .. }
             | Fault::DeviceFull
+            | Fault::BadOperands
             | Fault::Bug(_)
             | Fault::TooMany { .. } => (None, None),
         };
@@ -253,6 +256,19 @@ pub enum Fault {
     /// The device has no memory, or no room, for another operation.
     #[error("the device has no room for another operation now")]
     DeviceFull,
+    /// The owner of a region refused a one-sided operation, or a part of it. A part that it didn't
+    /// refuse is done.
+    #[error("{peer} refused a one-sided operation: {fault}")]
+    Remote {
+        /// The region's owner.
+        peer: PeerId,
+        /// Why it refused.
+        fault: RemoteFault,
+    },
+    /// The buffers of an atomic operation don't have the bytes of its operands, or of its old
+    /// values.
+    #[error("the buffers of an atomic operation must have the bytes of its elements")]
+    BadOperands,
     /// This worker met a state that can't be.
     #[error("{0}")]
     Bug(Bug),

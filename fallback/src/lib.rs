@@ -94,6 +94,8 @@ mod offload;
 mod peers;
 mod receiving;
 mod requests;
+mod rma;
+mod rma_engine;
 mod sending;
 mod slices;
 mod state;
@@ -117,4 +119,10 @@ pub use requests::request::{
     WaitedEnd,
 };
 pub use requests::table::{Ended, Requests};
+pub use rma::Notice;
+pub use rma::atomic::{AtomicOp, AtomicType, ElementUse};
+pub use rma::fault::RemoteFault;
+pub use rma::initiator::{RemoteAction, RemoteOperation};
+pub use rma::regions::{RegionKey, Rights};
+pub use rma_engine::RmaEngine;
 pub use store::cost_bytes;

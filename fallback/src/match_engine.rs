@@ -17,12 +17,13 @@ use crate::requests::request::{
     MessageId, Posted, RequestId, Send, SendMode, Started, Status, WaitedEnd,
 };
 use crate::requests::table::Requests;
+use crate::rma_engine::RmaEngine;
 
 /// Matching and protocol on one device.
 ///
 /// Not thread-safe by itself. No call blocks. Results come from [`MatchEngine::progress`] and
 /// [`Requests::take`]. Calls on the short way of a message are not part of a trait object.
-pub trait MatchEngine: FlushEngine {
+pub trait MatchEngine: FlushEngine + RmaEngine {
     /// The address at which peers reach the device.
     fn address(&self) -> Address;
 

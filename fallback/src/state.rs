@@ -24,6 +24,7 @@ use crate::receiving::unexpected::{
 };
 use crate::requests::request::{RequestId, Status};
 use crate::requests::table::Requests;
+use crate::rma::Rma;
 use crate::slices;
 use crate::store::Stored;
 use crate::todo::{Operation, Todo};
@@ -56,6 +57,7 @@ pub(crate) struct ProtocolState {
     /// Posted receives, by the line of their request.
     pub(crate) posted: PostedList<u32>,
     pub(crate) unexpected: Unexpected,
+    pub(crate) rma: Rma,
     /// Credit that no peer was granted.
     pub(crate) pool: Pool,
     /// Peers that are down and left messages that hold credit, in the order of their ends. Each is
@@ -80,6 +82,7 @@ impl ProtocolState {
             operations: Slab::default(),
             posted: PostedList::new(config.seed),
             unexpected: Unexpected::new(config.seed.rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15),
+            rma: Rma::new(config.seed.rotate_left(16) ^ 0x2545_f491_4f6c_dd1d),
             pool: Pool::new(config.credit),
             dead: VecDeque::new(),
             departed: Departed::new(config.departed_max),

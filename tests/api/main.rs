@@ -12,6 +12,7 @@ mod fork;
 mod leaving;
 mod matching;
 mod messages;
+mod one_sided;
 mod pair;
 mod queue;
 mod random;

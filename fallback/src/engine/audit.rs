@@ -16,6 +16,7 @@ impl<D: Device> Engine<D> {
         let state = self.core.state();
         let mut wrong = self.sending.audit(state, is_closed);
         wrong.extend(state.peers.iter().filter_map(sends_of));
+        wrong.extend(state.rma.audit(is_closed));
         let partial = state.peers.iter().filter_map(|peer| peer.arriving.as_ref());
         let stored = partial.filter_map(|partial| partial.stored_bytes()).sum();
         wrong.extend(state.unexpected.audit(stored));

@@ -10,6 +10,7 @@ use crate::credit::Amount;
 use crate::error::Fault;
 use crate::peers::peer::{BacklogSend, PeerState};
 use crate::requests::request::SendMode;
+use crate::rma::RmaTurn;
 use crate::slices;
 use crate::state::ProtocolState;
 use crate::todo::{Operation, SendMemory, Todo};
@@ -123,23 +124,50 @@ impl Sending {
     }
 
     fn wait_for_room(&mut self, state: &mut ProtocolState, id: PeerId) {
+        state.counters.room_stalls += u64::from(!state.peer_mut(id).waits_for_room);
+        self.try_again(state, id);
+    }
+
+    /// Has the peer flushed again by the next progress.
+    fn try_again(&mut self, state: &mut ProtocolState, id: PeerId) {
         if !std::mem::replace(&mut state.peer_mut(id).waits_for_room, true) {
             self.waiting_for_room.push(id);
-            state.counters.room_stalls += 1;
         }
     }
 
-    /// Sends the waiting messages of a peer, until one has to wait again.
+    /// Sends what waits for a peer until something has to wait again: messages, and one-sided
+    /// operations with their answers. Either goes first every other time.
     pub(crate) fn flush<D: Device>(
         &mut self,
         state: &mut ProtocolState,
         device: &mut D,
         id: PeerId,
     ) {
-        let peer = state.peer_mut(id);
-        if peer.state != PeerState::Up {
+        if state.peer_mut(id).state != PeerState::Up {
             return;
         }
+        self.rma_goes_first = !self.rma_goes_first;
+        if self.rma_goes_first {
+            self.flush_rma(state, device, id);
+        }
+        self.flush_messages(state, device, id);
+        if !self.rma_goes_first {
+            self.flush_rma(state, device, id);
+        }
+    }
+
+    fn flush_rma<D: Device>(&mut self, state: &mut ProtocolState, device: &mut D, id: PeerId) {
+        let ProtocolState { rma, peers, .. } = state;
+        match rma.send(&peers[id.index()], device) {
+            RmaTurn::Over => {}
+            RmaTurn::More => self.try_again(state, id),
+            RmaTurn::NoRoom => self.wait_for_room(state, id),
+        }
+    }
+
+    /// Sends the waiting messages of a peer, until one has to wait again.
+    fn flush_messages<D: Device>(&mut self, state: &mut ProtocolState, device: &mut D, id: PeerId) {
+        let peer = state.peer_mut(id);
         let had_controls = !peer.controls.is_empty();
         while let Some(bytes) = peer.controls.front() {
             let message = Outgoing { header: bytes, payload: &[], immediate: None };

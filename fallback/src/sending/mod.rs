@@ -35,6 +35,8 @@ pub(crate) struct Sending {
     /// Buffers that the device exposes, including those of operations that have ended and are not
     /// yet cleaned up.
     exposed: usize,
+    /// Whether one-sided operations went out before messages the last time.
+    rma_goes_first: bool,
     scratch: Scratch,
 }
 
@@ -47,6 +49,7 @@ impl Sending {
             waiting_for_room: Vec::new(),
             waiting_for_place: Vec::new(),
             exposed: 0,
+            rma_goes_first: false,
             scratch: Scratch::default(),
         }
     }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::app_ctx::AppCtx;
 
-/// Version of the parts that are not in `tm_types.h`: `Particulars`, `Control` and `Fragment`.
+/// Version of the parts that are not in `tm_types.h`: `Particulars`, `Control`, `Fragment` and
+/// `RmaHeader`.
 pub(super) const VERSION: u8 = 1;
 
 /// Why bytes can't be a message of this protocol: the peer's mistake.
@@ -50,6 +51,17 @@ pub enum WireError {
     /// A fragment that doesn't continue what came before it.
     #[error("a fragment {0}")]
     Fragment(&'static str),
+    /// An atomic operation that does not exist, or not for this type.
+    #[error("atomic operation {op} on type {of}, which does not exist")]
+    Atomic {
+        /// The operation.
+        op: u8,
+        /// The type.
+        of: u8,
+    },
+    /// A message of a one-sided operation that breaks a rule.
+    #[error("{0}")]
+    OneSided(&'static str),
     /// More than the credits allow.
     #[error("a message of {bytes} bytes beyond its credits")]
     Credit {
@@ -76,6 +88,8 @@ pub enum MessageKind {
     Companion,
     /// A part of an eager message.
     Fragment,
+    /// A message of a one-sided operation, or of its answer.
+    OneSided,
 }
 
 impl MessageKind {
@@ -86,6 +100,7 @@ impl MessageKind {
             MessageKind::Fin => "16 to 32",
             MessageKind::Control | MessageKind::Abort | MessageKind::Companion => "16",
             MessageKind::Fragment => "25 or more",
+            MessageKind::OneSided => "16 or more, and those of its kind",
         }
     }
 
@@ -104,6 +119,7 @@ impl fmt::Display for MessageKind {
             MessageKind::Abort => "abort",
             MessageKind::Companion => "companion",
             MessageKind::Fragment => "fragment",
+            MessageKind::OneSided => "message of a one-sided operation",
         })
     }
 }

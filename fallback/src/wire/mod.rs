@@ -6,7 +6,7 @@
 //! | EAGER | [`Tmh`], payload |
 //! | RNDV | [`Tmh`], [`Rvh`], [`Particulars`] (16 bytes of ours) |
 //! | FIN | [`Tmh`]; up to 16 more bytes are accepted and ignored (hardware may echo the RVH) |
-//! | NO_TAG | [`Control`]: credits, aborts, and what goes with a rendezvous request; or [`Fragment`], payload |
+//! | NO_TAG | [`Control`]: credits, aborts, and what goes with a rendezvous request; [`Fragment`], payload; or [`RmaHeader`], payload |
 //!
 //! All numbers are big-endian. TMH and RVH are those that a tag-matching NIC reads and writes
 //! (rdma-core, `libibverbs/tm_types.h`), so that a peer with such a NIC and a peer without one talk
@@ -15,11 +15,13 @@
 mod app_ctx;
 mod error;
 mod fragment;
+mod rma;
 
 pub use app_ctx::AppCtx;
 use error::VERSION;
 pub use error::{MessageKind, WireError};
 pub use fragment::Fragment;
+pub use rma::RmaHeader;
 use tagmatch_device::tm::{self, be32, be64};
 pub use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};
 use tagmatch_device::{Bytes, RemoteSpan};
@@ -280,6 +282,8 @@ pub enum WireMessage {
     Control(Control),
     /// Header of a part of an eager message.
     Fragment(Fragment),
+    /// Header of a message of a one-sided operation.
+    Rma(RmaHeader),
 }
 
 impl WireMessage {
@@ -313,8 +317,14 @@ impl WireMessage {
     pub fn parse(bytes: &Bytes<'_>) -> Result<Self, WireError> {
         let length = bytes.len();
         if bytes.array::<1>(0) == Some([Opcode::NoTag as u8]) {
-            if bytes.array(2).is_some_and(|[kind]| Fragment::is_kind(kind)) {
-                return Fragment::parse(bytes).map(WireMessage::Fragment);
+            match bytes.array(2) {
+                Some([kind]) if Fragment::is_kind(kind) => {
+                    return Fragment::parse(bytes).map(WireMessage::Fragment);
+                }
+                Some([kind]) if RmaHeader::is_kind(kind) => {
+                    return RmaHeader::parse(bytes).map(WireMessage::Rma);
+                }
+                _ => {}
             }
             return Control::parse(bytes).map(WireMessage::Control);
         }

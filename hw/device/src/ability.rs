@@ -68,11 +68,13 @@ pub enum Ability {
     AtOnce,
     /// Forgets peers that went down long ago.
     Forgets,
+    /// Puts, gets and atomic operations on memory that a peer has exposed.
+    OneSided,
 }
 
 impl Ability {
     /// All of them, in the order of the table's rows.
-    pub const ALL: [Ability; 11] = [
+    pub const ALL: [Ability; 12] = [
         Ability::Counts,
         Ability::Observes,
         Ability::Bounds,
@@ -84,6 +86,7 @@ impl Ability {
         Ability::ManyWaiting,
         Ability::AtOnce,
         Ability::Forgets,
+        Ability::OneSided,
     ];
 
     /// What it is, in the words of the table.
@@ -100,6 +103,7 @@ impl Ability {
             Ability::ManyWaiting => "finds a message behind any number of others of its peer",
             Ability::AtOnce => "sends a slice at once or not at all (`inject_at_once`)",
             Ability::Forgets => "forgets peers that went down, so meets any number of them",
+            Ability::OneSided => "puts, gets and atomic operations on a peer's memory",
         }
     }
 
@@ -143,6 +147,7 @@ impl Ability {
             (Ability::ManyWaiting, DeviceKind::Ofi) => {
                 Some("the providers `tcp` and `net` stop reading behind 64 that wait; others don't")
             }
+            (Ability::OneSided, _) => Some("not written yet for devices that match by themselves"),
             (Ability::AtOnce, _) => Some("it doesn't say beforehand whether a message can leave"),
             (
                 Ability::Delivered | Ability::FirstBytes | Ability::WideImmediate,

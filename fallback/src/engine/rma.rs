@@ -1,0 +1,70 @@
+//! One-sided operations on the engine that matches.
+
+use tagmatch_device::{Buffer, Device, PeerId};
+
+use crate::engine::Engine;
+use crate::error::Fault;
+use crate::requests::request::{Posted, refuse};
+use crate::requests::table::REQUESTS_MAX;
+use crate::rma::Notice;
+use crate::rma::initiator::RemoteOperation;
+use crate::rma::regions::{RegionKey, Rights};
+use crate::rma_engine::RmaEngine;
+use crate::slices;
+use crate::todo::Todo;
+
+impl<D: Device> RmaEngine for Engine<D> {
+    fn expose_region(
+        &mut self,
+        memory: Buffer,
+        rights: Rights,
+    ) -> Result<RegionKey, (Buffer, Fault)> {
+        let regions = &mut self.core.state_mut().rma.regions;
+        regions.expose(memory, rights).map_err(|memory| (memory, Fault::ReadOnlyBuffer))
+    }
+
+    fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {
+        self.core.state_mut().rma.close_region(key)
+    }
+
+    fn region_memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
+        self.core.state_mut().rma.regions.memory(key)
+    }
+
+    #[cold]
+    fn begin_remote(&mut self, operation: RemoteOperation) -> Posted {
+        let state = self.core.state_mut();
+        let peer = operation.peer;
+        let action = operation.action.checked()?;
+        if let Some(fault) = state.fault_of(peer) {
+            return refuse(fault, slices::of_owner(action.into_buffer()));
+        }
+        let Some(request) = state.requests.begin() else {
+            return refuse(
+                Fault::TooMany { limit: REQUESTS_MAX },
+                slices::of_owner(action.into_buffer()),
+            );
+        };
+        state.rma.begin(request, RemoteOperation { action, ..operation });
+        state.todo.push(Todo::Flush(peer));
+        self.settle();
+        Ok(request)
+    }
+
+    fn fence(&mut self, peer: PeerId) {
+        self.core.state_mut().rma.fence(peer);
+    }
+
+    fn remote_under_way(&self, peer: PeerId) -> usize {
+        self.core.state().rma.under_way(peer)
+    }
+
+    fn take_notice(&mut self) -> Option<Notice> {
+        let (notice, peer) = self.core.state_mut().rma.take_notice()?;
+        if let Some(peer) = peer {
+            self.core.state_mut().todo.push(Todo::Flush(peer));
+            self.settle();
+        }
+        Some(notice)
+    }
+}

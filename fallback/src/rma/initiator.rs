@@ -1,0 +1,385 @@
+//! The initiator's side of one-sided operations to one peer: they go out, and are answered, first in,
+//! first out.
+
+use std::collections::VecDeque;
+
+use tagmatch_device::{Buffer, Bytes, PeerId, Refused as DeviceRefused};
+use tagmatch_soft::Tag;
+
+use crate::error::Fault;
+use crate::requests::request::{Refused, RequestId, Status};
+use crate::requests::table::Requests;
+use crate::rma::atomic::ElementUse;
+use crate::rma::fault::RemoteFault;
+use crate::rma::owner::{FETCHED_MAX, UNANSWERED_MAX};
+use crate::rma::regions::RegionKey;
+use crate::slices;
+use crate::wire::{RmaHeader, WireError};
+
+/// What is done to a peer's region, and the memory for it.
+#[derive(Clone, Debug)]
+pub enum RemoteAction {
+    /// Writes the buffer's bytes.
+    Put {
+        /// The bytes.
+        from: Buffer,
+        /// What the region's owner is told once they are there.
+        notice: Option<u64>,
+    },
+    /// Reads as many bytes as the buffer has.
+    Get {
+        /// Where they go.
+        into: Buffer,
+    },
+    /// Changes elements.
+    Atomic {
+        /// What is done with each of them.
+        element: ElementUse,
+        /// The operands; before them, for an operation that compares, the values to compare with.
+        operands: Buffer,
+        /// How many elements.
+        count: usize,
+        /// Where the old values go, if they are wanted.
+        old: Option<Buffer>,
+    },
+}
+
+impl RemoteAction {
+    /// The action, with its memory as runs of bytes.
+    ///
+    /// # Errors
+    /// A buffer that is to be written can't be, there is no memory to pack slices, or the buffers of
+    /// an atomic operation don't have the bytes of its elements.
+    pub(crate) fn checked(self) -> Result<Self, Box<Refused>> {
+        let no_memory = |buffer: Buffer| Refused { fault: slices::no_memory(&buffer), buffer };
+        let pack = |buffer| slices::packed(buffer).map_err(|buffer| Box::new(no_memory(buffer)));
+        let room = |buffer: Buffer| {
+            if buffer.is_writable() {
+                return slices::room(buffer);
+            }
+            Err(Box::new(Refused { fault: Fault::ReadOnlyBuffer, buffer }))
+        };
+        Ok(match self {
+            RemoteAction::Put { from, notice } => RemoteAction::Put { from: pack(from)?, notice },
+            RemoteAction::Get { into } => RemoteAction::Get { into: room(into)? },
+            RemoteAction::Atomic { element, operands, count, old } => {
+                let operands = pack(operands)?;
+                let old = old.map(room).transpose()?;
+                let bytes = element.of.size().checked_mul(count);
+                let fits = element.operand_bytes(count) == Some(operands.len())
+                    && old.as_ref().is_none_or(|old| Some(old.len()) == bytes);
+                let action = RemoteAction::Atomic { element, operands, count, old };
+                if !fits {
+                    let buffer = slices::of_owner(action.into_buffer());
+                    return Err(Box::new(Refused { fault: Fault::BadOperands, buffer }));
+                }
+                action
+            }
+        })
+    }
+
+    /// The buffer that the operation's owner gets back.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        match self {
+            RemoteAction::Put { from, .. } => from,
+            RemoteAction::Get { into } => into,
+            RemoteAction::Atomic { operands, old, .. } => old.unwrap_or(operands),
+        }
+    }
+
+    /// Bytes of the region that it concerns.
+    fn length(&self) -> usize {
+        match self {
+            RemoteAction::Put { from, .. } => from.len(),
+            RemoteAction::Get { into } => into.len(),
+            RemoteAction::Atomic { element, count, .. } => element.of.size() * count,
+        }
+    }
+}
+
+/// A one-sided operation.
+#[derive(Clone, Debug)]
+pub struct RemoteOperation {
+    /// The region's owner.
+    pub peer: PeerId,
+    /// The region.
+    pub key: RegionKey,
+    /// The first byte's place in it.
+    pub offset: u64,
+    /// What is done there.
+    pub action: RemoteAction,
+}
+
+/// An operation that has no answer yet, or not all of them.
+#[derive(Clone, Debug)]
+struct PendingOperation {
+    request: RequestId,
+    key: RegionKey,
+    offset: u64,
+    action: RemoteAction,
+    /// Nothing of it goes out before all earlier operations have ended.
+    is_fenced: bool,
+    /// Bytes of the region for which messages have gone out.
+    sent: usize,
+    /// Bytes of the region that one message with an answer of its own concerns, at most.
+    step: usize,
+    /// Messages with an answer of their own that have gone out, all pieces of them.
+    asked: u32,
+    answered: u32,
+    /// Bytes that have come of the next answer.
+    received: usize,
+    fault: Option<RemoteFault>,
+    is_sent: bool,
+}
+
+impl PendingOperation {
+    /// Whether its answers have bytes.
+    fn fetches(&self) -> bool {
+        match &self.action {
+            RemoteAction::Put { .. } => false,
+            RemoteAction::Get { .. } => true,
+            RemoteAction::Atomic { old, .. } => old.is_some(),
+        }
+    }
+}
+
+/// What the initiator keeps of one owner.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InitiatorSide {
+    operations: VecDeque<PendingOperation>,
+    /// The first operation of which something is still to be sent.
+    sending: usize,
+    /// Messages that have gone out and wait for an answer.
+    unanswered: u32,
+    /// The next operation waits for all earlier ones.
+    fence: bool,
+}
+
+/// What became of an attempt to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RmaSent {
+    /// There is nothing to send now.
+    Nothing,
+    /// A message with so many bytes.
+    Bytes(usize),
+    /// The device refused it.
+    Refused(DeviceRefused),
+}
+
+impl InitiatorSide {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Operations that have not ended.
+    pub(crate) fn under_way(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sending < self.operations.len()
+    }
+
+    /// Holds back operations that begin later until all earlier ones have ended.
+    pub(crate) fn fence(&mut self) {
+        self.fence = !self.operations.is_empty();
+    }
+
+    pub(crate) fn begin(&mut self, request: RequestId, operation: RemoteOperation) {
+        let RemoteOperation { key, offset, action, .. } = operation;
+        let is_fenced = std::mem::take(&mut self.fence);
+        let step = action.length();
+        self.operations.push_back(PendingOperation {
+            request,
+            key,
+            offset,
+            action,
+            is_fenced,
+            sent: 0,
+            step,
+            asked: 0,
+            answered: 0,
+            received: 0,
+            fault: None,
+            is_sent: false,
+        });
+    }
+
+    /// Sends the next message, of at most `message_max` bytes, if there is one that may go out.
+    pub(crate) fn send_one(
+        &mut self,
+        message_max: usize,
+        send: impl FnOnce(&[u8], &[u8]) -> Result<(), DeviceRefused>,
+    ) -> RmaSent {
+        let is_first = self.sending == 0;
+        let Some(op) = self.operations.get_mut(self.sending) else { return RmaSent::Nothing };
+        if op.is_fenced && !is_first || self.unanswered >= UNANSWERED_MAX {
+            return RmaSent::Nothing;
+        }
+        let key = op.key.0;
+        let offset = op.offset.wrapping_add(op.sent as u64);
+        let mut gathered = Vec::new();
+        let (header, payload, concerned, asks) = match &op.action {
+            RemoteAction::Put { from, notice } => {
+                let rest = from.get(op.sent..).unwrap_or_default();
+                let piece = &rest[..rest.len().min(message_max - RmaHeader::BYTES_MAX)];
+                let left = rest.len() - piece.len();
+                let notice = notice.filter(|_| left == 0);
+                let header = RmaHeader::Put { key, offset, left: left as u64, notice };
+                (header, piece, piece.len(), left == 0)
+            }
+            RemoteAction::Get { into } => {
+                let length = into.len();
+                let header = RmaHeader::Get { key, offset, length: length as u64 };
+                (header, &[][..], length, true)
+            }
+            RemoteAction::Atomic { element, operands, count, old } => {
+                let size = element.of.size();
+                let room =
+                    (message_max - RmaHeader::BYTES_MAX) / (size * element.op.operands().max(1));
+                let step = if old.is_some() { room.min(FETCHED_MAX / size) } else { room };
+                op.step = step * size;
+                let begun = op.sent / size;
+                let count = step.min(count - begun);
+                let all = operands.len() / element.op.operands().max(1);
+                // The values to compare with, then the operands, of these elements alone.
+                for kind in 0..element.op.operands() {
+                    gathered.extend_from_slice(&operands[kind * all + op.sent..][..count * size]);
+                }
+                let fetches = old.is_some();
+                let element = *element;
+                let count = count as u64;
+                let header = RmaHeader::Atomic { element, key, offset, count, fetches };
+                (header, &gathered[..], count as usize * size, true)
+            }
+        };
+        let bytes = header.emit();
+        if let Err(refused) = send(&bytes[..header.len()], payload) {
+            return RmaSent::Refused(refused);
+        }
+        let message = header.len() + payload.len();
+        op.sent += concerned;
+        op.is_sent = op.sent >= op.action.length();
+        if asks {
+            op.asked += 1;
+            self.unanswered += 1;
+        }
+        if op.is_sent {
+            self.sending += 1;
+        }
+        RmaSent::Bytes(message)
+    }
+
+    /// The oldest operation that waits for an answer.
+    fn oldest(&mut self) -> Result<&mut PendingOperation, WireError> {
+        let oldest = self.operations.front_mut().filter(|op| op.asked > op.answered);
+        oldest.ok_or(WireError::OneSided("an answer that answers no operation"))
+    }
+
+    /// An answer without bytes has come.
+    pub(crate) fn done(
+        &mut self,
+        peer: PeerId,
+        count: u32,
+        fault: Option<RemoteFault>,
+        requests: &mut Requests,
+    ) -> Result<(), WireError> {
+        for _ in 0..count {
+            if self.oldest()?.fetches() {
+                return Err(WireError::OneSided("an answer without the bytes that were asked for"));
+            }
+            self.answered(peer, requests);
+        }
+        if fault.is_some() {
+            let oldest = self.oldest()?;
+            oldest.fault = oldest.fault.or(fault);
+            self.answered(peer, requests);
+        } else if count == 0 {
+            return Err(WireError::OneSided("an answer that says nothing"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of an answer have come.
+    pub(crate) fn data(
+        &mut self,
+        peer: PeerId,
+        bytes: &Bytes<'_>,
+        requests: &mut Requests,
+    ) -> Result<(), WireError> {
+        let op = self.oldest()?;
+        if !op.fetches() {
+            return Err(WireError::OneSided("bytes that nobody has asked for"));
+        }
+        let total = op.action.length();
+        let start = op.answered as usize * op.step;
+        let expected = op.step.min(total - start) - op.received;
+        let length = bytes.len() - RmaHeader::ANSWER_BYTES;
+        if length > expected || length == 0 && expected > 0 {
+            return Err(WireError::OneSided("more bytes than were asked for, or none"));
+        }
+        let into = match &mut op.action {
+            RemoteAction::Get { into } => into.room(),
+            RemoteAction::Atomic { old: Some(old), .. } => old.room(),
+            _ => None,
+        };
+        let at = start + op.received;
+        let room = into.and_then(|room| room.part(at..at + length)).unwrap_or_default();
+        bytes.copy_to_room(RmaHeader::ANSWER_BYTES, room);
+        op.received += length;
+        if length == expected {
+            self.answered(peer, requests);
+        }
+        Ok(())
+    }
+
+    /// The oldest operation has got its next answer.
+    fn answered(&mut self, peer: PeerId, requests: &mut Requests) {
+        self.unanswered -= 1;
+        let Some(op) = self.operations.front_mut() else { return };
+        op.answered += 1;
+        op.received = 0;
+        if !op.is_sent || op.answered < op.asked {
+            return;
+        }
+        let Some(op) = self.operations.pop_front() else { return };
+        self.sending -= 1;
+        if self.operations.is_empty() {
+            self.fence = false;
+        }
+        let length = op.action.length() as u64;
+        let status =
+            Status { source: peer, tag: Tag(0), length, truncated: false, immediate: None };
+        let result = op.fault.map_or(Ok(status), |fault| Err(Fault::Remote { peer, fault }));
+        end(requests, op.request, op.action, result);
+    }
+
+    /// An error in the books.
+    pub(super) fn audit(&self) -> Option<String> {
+        let unanswered: u32 = self.operations.iter().map(|op| op.asked - op.answered).sum();
+        let sent = self.operations.iter().take_while(|op| op.is_sent).count();
+        (unanswered != self.unanswered || sent != self.sending).then(|| {
+            let InitiatorSide { unanswered: counted, sending, .. } = self;
+            format!("{counted} messages unanswered, {unanswered} kept; {sending} sent, {sent} kept")
+        })
+    }
+
+    /// Ends all operations: the peer is down.
+    pub(crate) fn lose(self, fault: Fault, requests: &mut Requests) {
+        for op in self.operations {
+            end(requests, op.request, op.action, Err(fault));
+        }
+    }
+}
+
+/// Ends the request of an operation, and gives its buffer back.
+fn end(
+    requests: &mut Requests,
+    request: RequestId,
+    action: RemoteAction,
+    result: Result<Status, Fault>,
+) {
+    let mut buffer = action.into_buffer();
+    buffer.unpack(if result.is_ok() { usize::MAX } else { 0 });
+    requests.complete(request, result, slices::of_owner(buffer));
+}

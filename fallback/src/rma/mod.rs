@@ -1,0 +1,234 @@
+//! One-sided operations by messages: a worker puts bytes into, gets bytes from, and changes elements
+//! of memory that another worker has exposed, without a receive there.
+//!
+//! 1. The owner exposes a region ([`regions`]) and tells its key by any means.
+//! 2. The initiator sends what is to be done ([`initiator`]). Long puts go out in pieces, between
+//!    which tagged messages to the same peer go out.
+//! 3. The owner does it when the message arrives, and answers ([`owner`]). An operation has ended
+//!    when its answer has arrived, so its bytes are visible to the owner's processors then.
+//!
+//! **Order.** The operations of one initiator to one owner are done in the order in which they
+//! began, except that the bytes of a get are read while its answer goes out, which may be after
+//! later operations: a fence holds these back. No order exists between peers, and none between
+//! one-sided operations and tagged messages, but that both are sent on the same connection: a
+//! message that is sent after a put has *ended* arrives after the put's bytes.
+//!
+//! **Nothing is trusted.** The owner looks at key, right and bounds of each message; what is wrong
+//! is an error of that operation alone. A message that no initiator of ours sends is a peer fault.
+
+pub(crate) mod atomic;
+pub(crate) mod fault;
+pub(crate) mod initiator;
+mod owner;
+pub(crate) mod regions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tagmatch_device::{Bytes, Device, Outgoing, PeerId, Refused};
+
+use crate::error::Fault;
+use crate::peers::peer::Peer;
+use crate::requests::request::RequestId;
+use crate::requests::table::Requests;
+use crate::rma::initiator::{InitiatorSide, RemoteOperation, RmaSent};
+use crate::rma::owner::{OwnerSide, PutPiece};
+use crate::rma::regions::{RegionKey, Regions};
+use crate::wire::{RmaHeader, TMH_BYTES, WireError};
+
+/// The most bytes of one message.
+const MESSAGE_MAX: usize = 65536;
+
+/// Bytes after which tagged messages to the same peer have their turn.
+const TURN_BYTES: usize = 65536;
+
+/// A peer has put bytes into a region, and tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The peer that wrote.
+    pub peer: PeerId,
+    /// What it tells.
+    pub value: u64,
+}
+
+/// What is known of a peer with which one-sided operations are under way.
+#[derive(Clone, Debug, Default)]
+struct RmaPeer {
+    initiator: InitiatorSide,
+    owner: OwnerSide,
+}
+
+/// The state of one-sided operations.
+#[derive(Clone, Debug)]
+pub(crate) struct Rma {
+    pub(crate) regions: Regions,
+    /// The peers with which any are under way.
+    peers: BTreeMap<PeerId, RmaPeer>,
+    notices: VecDeque<Notice>,
+}
+
+/// What is left to send to a peer after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RmaTurn {
+    /// Nothing, or it waits for answers.
+    Over,
+    /// There is more.
+    More,
+    /// There is more, and the device has no room.
+    NoRoom,
+}
+
+impl Rma {
+    pub(crate) fn new(seed: u64) -> Self {
+        Rma { regions: Regions::new(seed), peers: BTreeMap::new(), notices: VecDeque::new() }
+    }
+
+    /// Begins an operation.
+    pub(crate) fn begin(&mut self, request: RequestId, operation: RemoteOperation) {
+        let peer = self.peers.entry(operation.peer).or_default();
+        peer.initiator.begin(request, operation);
+    }
+
+    /// See [`InitiatorSide::fence`].
+    pub(crate) fn fence(&mut self, peer: PeerId) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.initiator.fence();
+        }
+    }
+
+    /// Operations to a peer that have not ended.
+    pub(crate) fn under_way(&self, peer: PeerId) -> usize {
+        self.peers.get(&peer).map_or(0, |peer| peer.initiator.under_way())
+    }
+
+    /// Whether a peer would miss an operation or an answer if this worker were closed now.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let others = self.peers.iter().filter(|(id, _)| **id != PeerId::ONESELF);
+        others.into_iter().any(|(_, peer)| peer.initiator.has_unsent() || peer.owner.has_answers())
+    }
+
+    /// Takes in a message of a peer.
+    pub(crate) fn arrived(
+        &mut self,
+        peer: PeerId,
+        header: &RmaHeader,
+        bytes: &Bytes<'_>,
+        requests: &mut Requests,
+    ) -> Result<(), WireError> {
+        let Rma { regions, peers, .. } = self;
+        let is_answer = matches!(header, RmaHeader::Data | RmaHeader::Done { .. });
+        if is_answer && !peers.contains_key(&peer) {
+            return Err(WireError::OneSided("an answer that answers no operation"));
+        }
+        let RmaPeer { initiator, owner } = peers.entry(peer).or_default();
+        match *header {
+            RmaHeader::Put { key, offset, left, notice } => {
+                owner.put(regions, PutPiece { key, offset, left, notice }, bytes, header.len())
+            }
+            RmaHeader::Get { key, offset, length } => owner.get(regions, key, offset, length),
+            RmaHeader::Atomic { .. } => owner.atomic(regions, header, bytes),
+            RmaHeader::Data => initiator.data(peer, bytes, requests),
+            RmaHeader::Done { count, fault } => initiator.done(peer, count, fault, requests),
+        }
+    }
+
+    /// Sends answers and operations to a peer in turn, until its turn is over.
+    pub(crate) fn send<D: Device>(&mut self, peer: &Peer, device: &mut D) -> RmaTurn {
+        let id = peer.id;
+        self.send_to(id, MESSAGE_MAX.min(peer.eager_max + TMH_BYTES), |header, payload| {
+            device.send(id, Outgoing { header, payload, immediate: None })
+        })
+    }
+
+    /// As [`Rma::send`], by any function, in messages of at most `message_max` bytes.
+    fn send_to(
+        &mut self,
+        id: PeerId,
+        message_max: usize,
+        mut send: impl FnMut(&[u8], &[u8]) -> Result<(), Refused>,
+    ) -> RmaTurn {
+        let Rma { regions, peers, notices } = self;
+        let Some(RmaPeer { initiator, owner }) = peers.get_mut(&id) else { return RmaTurn::Over };
+        let mut bytes = 0;
+        let mut turn = RmaTurn::Over;
+        loop {
+            let before = bytes;
+            let tell = |value| notices.push_back(Notice { peer: id, value });
+            let payload_max = message_max - RmaHeader::ANSWER_BYTES;
+            if let Some(answer) = owner.next(regions, payload_max, tell) {
+                let header = answer.header;
+                let length = answer.payload.len();
+                if send(&header.emit()[..header.len()], answer.payload).is_err() {
+                    turn = RmaTurn::NoRoom;
+                    break;
+                }
+                owner.sent(header, length);
+                bytes += header.len() + length;
+            }
+            match initiator.send_one(message_max, &mut send) {
+                RmaSent::Nothing => {}
+                RmaSent::Bytes(sent) => bytes += sent,
+                RmaSent::Refused(Refused::Full) => {
+                    turn = RmaTurn::NoRoom;
+                    break;
+                }
+                // The device reports the end of the peer, which ends its operations.
+                RmaSent::Refused(_) => break,
+            }
+            if bytes == before {
+                break;
+            }
+            if bytes >= TURN_BYTES {
+                turn = RmaTurn::More;
+                break;
+            }
+        }
+        self.forget_idle(id);
+        turn
+    }
+
+    /// Forgets a peer with which nothing is under way.
+    fn forget_idle(&mut self, id: PeerId) {
+        let idle = |peer: &RmaPeer| peer.initiator.is_idle() && peer.owner.is_idle();
+        if self.peers.get(&id).is_some_and(idle) {
+            self.peers.remove(&id);
+        }
+    }
+
+    /// The oldest notice that nobody has taken. With it comes a peer to which an answer can go out
+    /// now, if there is one.
+    pub(crate) fn take_notice(&mut self) -> Option<(Notice, Option<PeerId>)> {
+        let notice = self.notices.pop_front()?;
+        let peer = notice.peer;
+        let can_answer = self.peers.get_mut(&peer).is_some_and(|peer| peer.owner.notice_taken());
+        self.forget_idle(peer);
+        Some((notice, can_answer.then_some(peer)))
+    }
+
+    /// A peer is down: its operations end. The notices that it has told stay.
+    pub(crate) fn peer_down(&mut self, peer: PeerId, fault: Fault, requests: &mut Requests) {
+        if let Some(RmaPeer { initiator, .. }) = self.peers.remove(&peer) {
+            initiator.lose(fault, requests);
+        }
+    }
+
+    /// Takes a region's memory back.
+    pub(crate) fn close_region(&mut self, key: RegionKey) -> Option<tagmatch_device::Buffer> {
+        self.regions.close(key)
+    }
+
+    /// The errors in the books, one line each.
+    pub(crate) fn audit(&self, is_closed: bool) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if is_closed && !self.peers.is_empty() {
+            wrong.push(format!("{} peers of a closed engine are left in RMA", self.peers.len()));
+        }
+        for (id, peer) in &self.peers {
+            let unread = self.notices.iter().filter(|notice| notice.peer == *id).count();
+            let errors = [peer.initiator.audit(), peer.owner.audit(unread)];
+            wrong.extend(errors.into_iter().flatten().map(|error| format!("{id:?}: {error}")));
+        }
+        wrong
+    }
+}

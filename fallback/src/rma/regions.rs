@@ -1,0 +1,149 @@
+//! The regions of memory that this worker has exposed.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::{BitOr, Range};
+
+use tagmatch_device::Buffer;
+
+use crate::rma::fault::RemoteFault;
+
+/// What peers may do to a region: any of [`Rights::READ`], [`Rights::WRITE`] and
+/// [`Rights::ATOMIC`], joined by `|`. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// Gets.
+    pub const READ: Rights = Rights(1);
+    /// Puts.
+    pub const WRITE: Rights = Rights(2);
+    /// Atomic operations, also those that give the old values back.
+    pub const ATOMIC: Rights = Rights(4);
+    /// Everything.
+    pub const ALL: Rights = Rights(7);
+
+    /// Whether all of these rights are among them.
+    pub fn contains(self, rights: Rights) -> bool {
+        self.0 & rights.0 == rights.0
+    }
+
+    /// The rights as bits, for a token.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// The rights of a token; `None` if a bit stands for none.
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        (bits & !Self::ALL.0 == 0).then_some(Rights(bits))
+    }
+
+    fn writes(self) -> bool {
+        self.0 & (Self::WRITE.0 | Self::ATOMIC.0) != 0
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Rights;
+
+    fn bitor(self, other: Rights) -> Rights {
+        Rights(self.0 | other.0)
+    }
+}
+
+/// Names a region of one worker. No later region of this worker has the same name, and nobody can
+/// guess it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionKey(pub u64);
+
+#[derive(Clone, Debug)]
+struct ExposedRegion {
+    memory: Buffer,
+    rights: Rights,
+}
+
+/// All regions of a worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Regions {
+    regions: BTreeMap<RegionKey, ExposedRegion>,
+    seed: u64,
+    /// Keys that were given so far.
+    keys: u64,
+}
+
+impl Regions {
+    pub(crate) fn new(seed: u64) -> Self {
+        Regions { regions: BTreeMap::new(), seed, keys: 0 }
+    }
+
+    /// Exposes memory. `Err`: the memory can't be written, and the rights are to write it.
+    pub(crate) fn expose(&mut self, memory: Buffer, rights: Rights) -> Result<RegionKey, Buffer> {
+        if rights.writes() && !memory.is_writable() {
+            return Err(memory);
+        }
+        loop {
+            // A hash that can't be inverted, so that a peer doesn't learn the seed from the key.
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u64(self.seed);
+            hasher.write_u64(self.keys);
+            self.keys += 1;
+            let key = RegionKey(hasher.finish());
+            if !self.regions.contains_key(&key) {
+                self.regions.insert(key, ExposedRegion { memory, rights });
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Takes a region's memory back. From then on its key names nothing.
+    pub(crate) fn close(&mut self, key: RegionKey) -> Option<Buffer> {
+        self.regions.remove(&key).map(|region| region.memory)
+    }
+
+    /// The memory of a region, for its owner.
+    pub(crate) fn memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
+        self.regions.get_mut(&key).map(|region| &mut region.memory)
+    }
+
+    /// The bytes that a peer may use in this way.
+    ///
+    /// # Errors
+    /// There is no such region, it doesn't grant the right, or some of the bytes lie outside.
+    pub(crate) fn access(
+        &mut self,
+        key: u64,
+        right: Rights,
+        offset: u64,
+        length: u64,
+    ) -> Result<AccessedBytes<'_>, RemoteFault> {
+        let region = self.regions.get_mut(&RegionKey(key)).ok_or(RemoteFault::NoRegion)?;
+        if !region.rights.contains(right) {
+            return Err(RemoteFault::NoRight);
+        }
+        let end = offset.checked_add(length).ok_or(RemoteFault::OutOfBounds)?;
+        let place = |at: u64| usize::try_from(at).map_err(|_| RemoteFault::OutOfBounds);
+        let range = place(offset)?..place(end)?;
+        if range.end > region.memory.len() {
+            return Err(RemoteFault::OutOfBounds);
+        }
+        Ok(AccessedBytes { memory: &mut region.memory, range })
+    }
+}
+
+/// Bytes of a region, all inside.
+#[derive(Debug)]
+pub(crate) struct AccessedBytes<'a> {
+    memory: &'a mut Buffer,
+    range: Range<usize>,
+}
+
+impl<'a> AccessedBytes<'a> {
+    pub(crate) fn read(self) -> &'a [u8] {
+        &self.memory[self.range]
+    }
+
+    /// The bytes, to be written. Empty if the memory can't be written, which the rights exclude.
+    pub(crate) fn write(self) -> &'a mut [u8] {
+        self.memory.as_mut_slice().and_then(|all| all.get_mut(self.range)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,244 @@
+//! Two workers' sides of one-sided operations, joined by queues of bytes; and peers that send
+//! whatever they like.
+
+use std::collections::VecDeque;
+
+use tagmatch_device::{Buffer, Bytes};
+
+use super::*;
+use crate::requests::table::Requests;
+use crate::rma::atomic::{AtomicOp, AtomicType, ElementUse};
+use crate::rma::fault::RemoteFault;
+use crate::rma::initiator::RemoteAction;
+use crate::rma::owner::{NOTICES_MAX, UNANSWERED_MAX};
+use crate::rma::regions::Rights;
+use crate::wire::WireMessage;
+
+const PEER: PeerId = PeerId(1);
+
+/// Random numbers without another crate.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    fn pick(&mut self, values: &[u64]) -> u64 {
+        values[self.below(values.len() as u64) as usize]
+    }
+}
+
+/// One worker: its one-sided operations, and the messages that it has sent.
+struct Side {
+    rma: Rma,
+    requests: Requests,
+    sent: VecDeque<Vec<u8>>,
+}
+
+impl Side {
+    fn new(seed: u64) -> Self {
+        Side { rma: Rma::new(seed), requests: Requests::new(), sent: VecDeque::new() }
+    }
+
+    fn begin(&mut self, key: RegionKey, offset: u64, action: RemoteAction) -> RequestId {
+        let request = self.requests.begin().unwrap();
+        self.rma.begin(request, RemoteOperation { peer: PEER, key, offset, action });
+        request
+    }
+
+    /// Sends what may go out, into a transport with room for so many messages.
+    fn send(&mut self, message_max: usize, room: usize) {
+        let Side { rma, sent, .. } = self;
+        rma.send_to(PEER, message_max, |header, payload| {
+            if sent.len() >= room {
+                return Err(Refused::Full);
+            }
+            assert!(header.len() + payload.len() <= message_max);
+            sent.push_back([header, payload].concat());
+            Ok(())
+        });
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<(), WireError> {
+        let bytes = Bytes::from_slice(message);
+        let WireMessage::Rma(header) = WireMessage::parse(&bytes)? else { return Ok(()) };
+        self.rma.arrived(PEER, &header, &bytes, &mut self.requests)
+    }
+
+    fn audit(&self) {
+        assert_eq!(self.rma.audit(false), [""; 0]);
+    }
+}
+
+#[test]
+fn operations_in_pieces_end_however_little_room_there_is() {
+    for (seed, message_max) in [(1, 80), (2, 200), (3, 5000), (4, 65536)] {
+        let mut numbers = Numbers(seed);
+        let [mut initiator, mut owner] = [Side::new(seed), Side::new(seed + 9)];
+        let memory = Buffer::zeroed(3000);
+        let key = owner.rma.regions.expose(memory, Rights::ALL).unwrap();
+        let mut expected = vec![0u8; 3000];
+        let mut ends = Vec::new();
+        for round in 0..400 {
+            let at = numbers.below(2000) as usize & !7;
+            let length = numbers.pick(&[0, 8, 48, 1000]) as usize;
+            let range = at..at + length;
+            let bytes: Vec<u8> = (0..length).map(|_| numbers.below(256) as u8).collect();
+            let before = expected[range.clone()].to_vec();
+            let (action, result) = if round % 2 == 0 {
+                expected[range].copy_from_slice(&bytes);
+                let notice = (round % 8 == 0).then_some(round);
+                (RemoteAction::Put { from: bytes.clone().into(), notice }, bytes)
+            } else {
+                let element = ElementUse::new(AtomicOp::BitXor, AtomicType::U64).unwrap();
+                for (old, operand) in expected[range].iter_mut().zip(&bytes) {
+                    *old ^= operand;
+                }
+                let old = (round % 4 == 1).then(|| Buffer::zeroed(length));
+                let result = if old.is_some() { before } else { bytes.clone() };
+                let operands = bytes.into();
+                (RemoteAction::Atomic { element, operands, count: length / 8, old }, result)
+            };
+            ends.push((initiator.begin(key, at as u64, action), result));
+            initiator.audit();
+            while numbers.below(3) > 0 {
+                initiator.send(message_max, 2);
+                if let Some(message) = initiator.sent.pop_front() {
+                    owner.take(&message).unwrap();
+                }
+                owner.send(message_max, 2);
+                if let Some(message) = owner.sent.pop_front() {
+                    initiator.take(&message).unwrap();
+                }
+                initiator.audit();
+                owner.audit();
+            }
+        }
+        let mut turns = 0;
+        while initiator.rma.under_way(PEER) > 0 {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let sides = [&mut initiator, &mut owner];
+                sides[from].send(message_max, 1);
+                if let Some(message) = sides[from].sent.pop_front() {
+                    sides[to].take(&message).unwrap();
+                }
+            }
+            turns += 1;
+            assert!(turns < 100_000, "hangs");
+        }
+        for (request, result) in ends {
+            let completion = initiator.requests.take(request).unwrap();
+            assert!(completion.result.is_ok());
+            assert_eq!(completion.buffer[..], result);
+        }
+        let mut notices = Vec::new();
+        while let Some((notice, _)) = owner.rma.take_notice() {
+            notices.push(notice.value);
+        }
+        assert_eq!(notices, (0..400).step_by(8).collect::<Vec<u64>>());
+        assert_eq!(owner.rma.regions.close(key).unwrap()[..], expected);
+        initiator.send(message_max, 1);
+        assert!(owner.rma.peers.is_empty() && initiator.rma.peers.is_empty());
+    }
+}
+
+/// Headers of every kind with values at, below and above each limit: in any order, with any number
+/// of bytes behind them.
+#[test]
+fn a_hostile_peer_changes_nothing_beyond_the_region_and_what_it_makes_us_keep_is_bounded() {
+    let mut broken = 0;
+    for seed in 0..3000 {
+        let mut numbers = Numbers(seed);
+        let mut side = Side::new(5);
+        let key = side.rma.regions.expose(Buffer::zeroed(64), Rights::ALL).unwrap();
+        let other = side.rma.regions.expose(Buffer::zeroed(64), Rights::READ).unwrap();
+        let get = RemoteAction::Get { into: Buffer::zeroed(100) };
+        side.begin(RegionKey(9), 0, get);
+        side.begin(RegionKey(9), 0, RemoteAction::Put { from: vec![1; 10].into(), notice: None });
+        side.send(4096, 10);
+        for _ in 0..600 {
+            let key = numbers.pick(&[key.0, key.0, key.0, other.0, 0, u64::MAX]);
+            let places = [0, 1, 63, 64, 65, u64::MAX, u64::MAX - 63, 1 << 63];
+            let offset = numbers.pick(&places);
+            let long = numbers.pick(&places);
+            let fault = RemoteFault::from_byte(numbers.below(5) as u8).unwrap();
+            let op = AtomicOp::ALL[numbers.below(19) as usize];
+            let of = AtomicType::ALL[numbers.below(14) as usize];
+            let element = ElementUse::new(op, of);
+            let notice = (numbers.below(2) == 0).then_some(7);
+            let left = if numbers.below(3) > 0 { 0 } else { long };
+            let fetches = numbers.below(2) == 0;
+            let count = numbers.pick(&[0, 1, 4, 8, u64::MAX, 1 << 60]);
+            let header = match (numbers.below(7), element) {
+                (0 | 1, _) => RmaHeader::Put { key, offset, left, notice },
+                (2, _) => RmaHeader::Get { key, offset, length: long },
+                (3 | 4, Some(element)) => {
+                    RmaHeader::Atomic { element, key, offset, count, fetches }
+                }
+                (5, _) => RmaHeader::Data,
+                _ => RmaHeader::Done {
+                    count: numbers.pick(&[0, 1, 2, u32::MAX.into()]) as u32,
+                    fault,
+                },
+            };
+            let behind = numbers.pick(&[0, 0, 1, 4, 8, 16, 64, 65, 1025]) as usize;
+            let mut message = header.emit()[..header.len()].to_vec();
+            message.resize(header.len() + behind, 0xff);
+            if side.take(&message).is_err() {
+                broken += 1;
+                break;
+            }
+            side.audit();
+            if numbers.below(4) == 0 {
+                side.send(4096, 1000);
+                side.sent.clear();
+            }
+        }
+        assert!(side.rma.notices.len() <= NOTICES_MAX as usize);
+        let memory = side.rma.regions.memory(other).unwrap();
+        assert_eq!(memory[..], [0; 64], "a region that can only be read was changed");
+        let fault = Fault::Closed;
+        side.rma.peer_down(PEER, fault, &mut side.requests);
+        assert!(side.rma.peers.is_empty());
+    }
+    assert!(broken > 1000, "{broken} connections were broken");
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_may_not_ask_for_ever() {
+    let mut side = Side::new(5);
+    let header = RmaHeader::Get { key: 1, offset: 0, length: 1 };
+    let message = &header.emit()[..header.len()];
+    for _ in 0..UNANSWERED_MAX {
+        side.take(message).unwrap();
+    }
+    assert!(matches!(side.take(message), Err(WireError::OneSided(_))));
+}
+
+#[test]
+fn a_fence_holds_back_what_begins_later() {
+    let [mut initiator, mut owner] = [Side::new(1), Side::new(2)];
+    let key = owner.rma.regions.expose(vec![0; 4000].into(), Rights::ALL).unwrap();
+    let get = initiator.begin(key, 0, RemoteAction::Get { into: Buffer::zeroed(4000) });
+    initiator.rma.fence(PEER);
+    initiator.begin(key, 0, RemoteAction::Put { from: vec![1; 4000].into(), notice: None });
+    let mut turns = 0;
+    while initiator.rma.under_way(PEER) > 0 {
+        initiator.send(256, 8);
+        for message in std::mem::take(&mut initiator.sent) {
+            owner.take(&message).unwrap();
+        }
+        owner.send(256, 1);
+        for message in std::mem::take(&mut owner.sent) {
+            initiator.take(&message).unwrap();
+        }
+        turns += 1;
+        assert!(turns < 1000, "hangs");
+    }
+    let got = initiator.requests.take(get).unwrap();
+    assert_eq!(got.buffer[..], [0; 4000], "the put was done before the get had ended");
+    assert_eq!(owner.rma.regions.close(key).unwrap()[..], [1; 4000]);
+}

@@ -1,0 +1,70 @@
+//! The calls of one-sided operations, which both engines have.
+
+use tagmatch_device::{Buffer, PeerId};
+
+use crate::error::Fault;
+use crate::requests::request::{Posted, refuse};
+use crate::rma::Notice;
+use crate::rma::initiator::RemoteOperation;
+use crate::rma::regions::{RegionKey, Rights};
+
+/// Why an engine without one-sided operations refuses them.
+const NOT_CARRIED: Fault = Fault::NotCarried {
+    why: "one-sided operations; use shared memory, verbs or TCP instead of UCX or libfabric",
+};
+
+/// One-sided operations: regions of memory that peers use without a receive, and operations on
+/// those of peers. No call blocks.
+pub trait RmaEngine {
+    /// Exposes memory to all peers that know the key. The memory belongs to the engine until
+    /// [`RmaEngine::close_region`].
+    ///
+    /// # Errors
+    /// The memory, with the reason: it can't be written, and the rights are to write it.
+    fn expose_region(
+        &mut self,
+        memory: Buffer,
+        rights: Rights,
+    ) -> Result<RegionKey, (Buffer, Fault)> {
+        let _ = rights;
+        Err((memory, NOT_CARRIED))
+    }
+
+    /// Takes a region's memory back; nobody changes it any more. Operations on the region that are
+    /// under way fail. `None`: there is no such region.
+    fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {
+        let _ = key;
+        None
+    }
+
+    /// The memory of a region, for its owner.
+    fn region_memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
+        let _ = key;
+        None
+    }
+
+    /// Begins an operation on a peer's region. Its request ends once the operation is done there,
+    /// and visible to the owner's processors.
+    fn begin_remote(&mut self, operation: RemoteOperation) -> Posted {
+        refuse(NOT_CARRIED, operation.action.into_buffer())
+    }
+
+    /// Operations to this peer that begin later take effect after all that have begun.
+    fn fence(&mut self, peer: PeerId) {
+        let _ = peer;
+    }
+
+    /// One-sided operations to a peer that have not ended.
+    fn remote_under_way(&self, peer: PeerId) -> usize {
+        let _ = peer;
+        0
+    }
+
+    /// The oldest notice of a peer ([`RemoteAction::Put`]) that was not taken. The bytes that it
+    /// tells of are there.
+    ///
+    /// [`RemoteAction::Put`]: crate::RemoteAction::Put
+    fn take_notice(&mut self) -> Option<Notice> {
+        None
+    }
+}

@@ -1,0 +1,262 @@
+//! One-sided operations on regions of peers.
+
+use std::fmt;
+
+use tagmatch_device::{Buffer, PeerId};
+use tagmatch_fallback::{
+    AtomicOp, AtomicType, ElementUse, Fault, Posted, RemoteAction, RemoteOperation,
+};
+
+use crate::access::Access;
+use crate::end::QueuedRequest;
+use crate::envelope::{Peer, Received, Sent};
+use crate::error::{Error, Failed};
+use crate::region::Token;
+use crate::request::Request;
+use crate::worker::WorkerOf;
+
+/// A region of a peer, for one-sided operations: made by [`WorkerOf::attach`].
+///
+/// **End.** An operation has ended when it is done in the peer's memory, and visible to the peer's
+/// processors (libfabric calls that *delivery complete*). Its request then ends, and gives the
+/// buffer back.
+///
+/// **Order**, among the operations of one worker to one peer:
+///
+/// | first | then | order |
+/// |---|---|---|
+/// | atomic operation | atomic operation on the same element | in the order in which they began |
+/// | put or atomic operation | get or atomic operation on the same bytes | the second sees the first |
+/// | put | put on the same bytes | in the order in which they began |
+/// | get | put or atomic operation on the same bytes | none: the get may see the second, unless a [`fence`](WorkerOf::fence) stands between, or the get has ended |
+/// | anything | [`fence`](WorkerOf::fence), then anything | the second takes effect after the first |
+/// | put that has *ended* | message | the message arrives after the bytes |
+///
+/// No order exists between operations to different peers, nor between an operation that is under
+/// way and a message.
+///
+/// **Atomic** are the operations on an element towards all other atomic operations on it, whoever
+/// begins them. Puts and gets are not atomic towards them, but that both are done whole, one after
+/// another, for an element that lies in one message. The operations and types are those of
+/// libfabric ([`AtomicOp`], [`AtomicType`]); elements need no alignment.
+///
+/// **Errors** come to the initiator alone: a wrong token, a right that the region doesn't grant,
+/// bytes outside, a region that was closed ([`RemoteFault`](crate::RemoteFault) in
+/// [`Fault::Remote`]), or a peer that is down. Nothing of a put that doesn't lie in the region
+/// is written. An operation of length 0 is checked like any other.
+///
+/// **Ways.** Operations are messages to the peer, whose progress carries them out.
+///
+/// ```
+/// use tagmatch::{AtomicOp, AtomicType, Config, Rights, Worker};
+///
+/// let worker = Worker::new(Config::default())?;
+/// let region = worker.expose_region(vec![0; 64], Rights::ALL)?;
+/// let remote = worker.attach(worker.oneself(), &region.token())?;
+/// remote.put(8, b"one-sided".to_vec()).wait()?;
+/// assert_eq!(remote.get(8, vec![0; 9]).wait()?.data(), b"one-sided");
+/// let one = 1u64.to_ne_bytes().to_vec();
+/// let old = remote.fetch(0, AtomicOp::Sum, AtomicType::U64, one).wait()?;
+/// assert_eq!(old.data(), [0; 8]);
+/// assert_eq!(region.close()[0..8], 1u64.to_ne_bytes());
+/// # Ok::<(), tagmatch::Error>(())
+/// ```
+pub struct Remote<A: Access> {
+    access: A,
+    peer: PeerId,
+    token: Token,
+}
+
+impl<A: Access> Clone for Remote<A> {
+    fn clone(&self) -> Self {
+        Remote { access: self.access.clone(), ..*self }
+    }
+}
+
+impl<A: Access> fmt::Debug for Remote<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("peer", &self.peer).field("token", &self.token).finish()
+    }
+}
+
+impl<A: Access> WorkerOf<A> {
+    /// A peer's region, for one-sided operations. Nothing is sent: a token that its peer doesn't know
+    /// fails each operation.
+    ///
+    /// # Errors
+    /// The peer belongs to another worker.
+    pub fn attach(&self, peer: Peer, token: &Token) -> Result<Remote<A>, Error> {
+        let peer = self.own(peer)?;
+        Ok(Remote { access: self.access.clone(), peer, token: *token })
+    }
+}
+
+impl<A: Access> Remote<A> {
+    /// The region's token.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Writes the buffer's bytes into the region, from `at` on.
+    pub fn put(&self, at: u64, buffer: impl Into<Buffer>) -> Request<Sent, A> {
+        self.begin(at, RemoteAction::Put { from: buffer.into(), notice: None })
+    }
+
+    /// As [`put`](Self::put), of a copy of the bytes, which may be used again at once.
+    pub fn put_inline(&self, at: u64, bytes: &[u8]) -> Request<Sent, A> {
+        self.put(at, bytes.to_vec())
+    }
+
+    /// As [`put`](Self::put), and tells the region's owner once the bytes are there, who takes the
+    /// notice by [`take_notice`](WorkerOf::take_notice). Notices of one worker come in the order of
+    /// their puts. An owner keeps 1024 of each peer; puts with further ones end when it takes some.
+    pub fn put_with(&self, at: u64, buffer: impl Into<Buffer>, notice: u64) -> Request<Sent, A> {
+        self.begin(at, RemoteAction::Put { from: buffer.into(), notice: Some(notice) })
+    }
+
+    /// Reads as many bytes of the region as the buffer has, from `at` on.
+    pub fn get(&self, at: u64, buffer: impl Into<Buffer>) -> Request<Received, A> {
+        self.begin(at, RemoteAction::Get { into: buffer.into() })
+    }
+
+    /// Changes elements of the region, from `at` on. `operands` has the operands of all of them, in
+    /// the processor's byte order; for an operation that compares, first all values to compare
+    /// with, then all operands.
+    pub fn atomic(
+        &self,
+        at: u64,
+        op: AtomicOp,
+        of: AtomicType,
+        operands: impl Into<Buffer>,
+    ) -> Request<Sent, A> {
+        match elements(op, of, operands.into(), false) {
+            Ok(action) => self.begin(at, action),
+            Err(buffer) => Request::refused(Error::Operation(Fault::BadOperands), buffer),
+        }
+    }
+
+    /// As [`atomic`](Self::atomic), and gives the old values back, in a buffer of their own.
+    pub fn fetch(
+        &self,
+        at: u64,
+        op: AtomicOp,
+        of: AtomicType,
+        operands: impl Into<Buffer>,
+    ) -> Request<Received, A> {
+        match elements(op, of, operands.into(), true) {
+            Ok(action) => self.begin(at, action),
+            Err(buffer) => Request::refused(Error::Operation(Fault::BadOperands), buffer),
+        }
+    }
+
+    /// Reads so many elements of the region, each of them whole, from `at` on.
+    pub fn fetch_elements(&self, at: u64, of: AtomicType, count: usize) -> Request<Received, A> {
+        let element = ElementUse::new(AtomicOp::Read, of);
+        let old = count.checked_mul(of.size()).and_then(Buffer::try_zeroed);
+        let Some((element, old)) = element.zip(old) else {
+            let length = count.saturating_mul(of.size());
+            return Request::refused(Error::NoMemory { length }, Buffer::default());
+        };
+        let operands = Buffer::default();
+        self.begin(at, RemoteAction::Atomic { element, operands, count, old: Some(old) })
+    }
+
+    /// As [`put`](Self::put), or with a notice as [`put_with`](Self::put_with); the end comes in the
+    /// completion queue.
+    ///
+    /// # Errors
+    /// The operation was refused, and there will be no end. [`Failed`] has the reason and the buffer.
+    pub fn put_queued(
+        &self,
+        at: u64,
+        buffer: impl Into<Buffer>,
+        notice: Option<u64>,
+        context: u64,
+    ) -> Result<QueuedRequest, Failed> {
+        self.queue(at, RemoteAction::Put { from: buffer.into(), notice }, context)
+    }
+
+    /// As [`get`](Self::get); the end comes in the completion queue.
+    ///
+    /// # Errors
+    /// As for [`put_queued`](Self::put_queued).
+    pub fn get_queued(
+        &self,
+        at: u64,
+        buffer: impl Into<Buffer>,
+        context: u64,
+    ) -> Result<QueuedRequest, Failed> {
+        self.queue(at, RemoteAction::Get { into: buffer.into() }, context)
+    }
+
+    /// As [`atomic`](Self::atomic), or as [`fetch`](Self::fetch) if `old` has room for the old values; the end comes in the completion queue.
+    ///
+    /// # Errors
+    /// As for [`put_queued`](Self::put_queued).
+    pub fn atomic_queued(
+        &self,
+        at: u64,
+        atomic: AtomicAction,
+        context: u64,
+    ) -> Result<QueuedRequest, Failed> {
+        let AtomicAction { op, of, operands, fetches } = atomic;
+        match elements(op, of, operands, fetches) {
+            Ok(action) => self.queue(at, action, context),
+            Err(buffer) => Err(Failed { error: Error::Operation(Fault::BadOperands), buffer }),
+        }
+    }
+
+    fn posted(&self, at: u64, action: RemoteAction, context: Option<u64>) -> Posted {
+        let operation =
+            RemoteOperation { peer: self.peer, key: self.token.key, offset: at, action };
+        self.access.with(|state| {
+            let posted = state.engine.as_dyn_mut().begin_remote(operation);
+            match context {
+                Some(context) => state.queue(posted, context),
+                None => posted,
+            }
+        })
+    }
+
+    fn begin<T: crate::request::Output>(&self, at: u64, action: RemoteAction) -> Request<T, A> {
+        Request::begun(&self.access, self.posted(at, action, None))
+    }
+
+    fn queue(&self, at: u64, action: RemoteAction, context: u64) -> Result<QueuedRequest, Failed> {
+        QueuedRequest::begun(&self.access, self.posted(at, action, Some(context)))
+    }
+}
+
+/// An atomic operation, for [`Remote::atomic_queued`].
+#[derive(Debug)]
+pub struct AtomicAction {
+    /// What is done with each element.
+    pub op: AtomicOp,
+    /// The elements' type.
+    pub of: AtomicType,
+    /// The operands, as for [`Remote::atomic`].
+    pub operands: Buffer,
+    /// Whether the old values are wanted.
+    pub fetches: bool,
+}
+
+/// The operation on as many elements as there are operands for.
+///
+/// # Errors
+/// The operands: the type doesn't have the operation, or these are not operands of whole elements.
+fn elements(
+    op: AtomicOp,
+    of: AtomicType,
+    operands: Buffer,
+    fetches: bool,
+) -> Result<RemoteAction, Buffer> {
+    let each = op.operands() * of.size();
+    let length = operands.total_len();
+    let (Some(element), true) = (ElementUse::new(op, of), each > 0 && length % each == 0) else {
+        return Err(operands);
+    };
+    let count = length / each;
+    let old = if fetches { Buffer::try_zeroed(count * of.size()).map(Some) } else { Some(None) };
+    let Some(old) = old else { return Err(operands) };
+    Ok(RemoteAction::Atomic { element, operands, count, old })
+}

@@ -1,0 +1,396 @@
+//! One-sided operations: what a peer puts into, gets from and changes in a region.
+
+use std::time::{Duration, Instant};
+
+use tagmatch::{
+    AtomicAction, AtomicOp, AtomicType, Buffer, End, Error, Failed, Fault, Match, Received, Region,
+    Remote, RemoteFault, Request, Rights, Sent, Token, Worker,
+};
+use tagmatch_testkit::random::Random;
+
+use crate::common::{Ability, config, has};
+use crate::pair::{Pair, SIZES, bytes, pair};
+
+type LocalRegion = Region<tagmatch::Local>;
+type LocalRemote = Remote<tagmatch::Local>;
+
+/// A region of `b`, and `a`'s way to it. `None`: the device has no one-sided operations.
+fn exposed(p: &Pair, memory: Vec<u8>, rights: Rights) -> Option<(LocalRegion, LocalRemote)> {
+    let region = p.b.expose_region(memory, rights);
+    if !has(Ability::OneSided) {
+        let refused = region.map(drop).unwrap_err();
+        assert!(matches!(refused.error, Error::Operation(Fault::NotCarried { .. })), "{refused}");
+        return None;
+    }
+    let region = region.unwrap();
+    // The token travels as bytes.
+    let token = Token::from_bytes(&region.token().to_bytes()).unwrap();
+    assert_eq!((token, token.region_len()), (region.token(), region.len() as u64));
+    let remote = p.a.attach(p.to_b, &token).unwrap();
+    Some((region, remote))
+}
+
+fn contents(region: &LocalRegion) -> Vec<u8> {
+    let mut all = vec![0; region.len()];
+    region.read(0, &mut all).unwrap();
+    all
+}
+
+fn refusal<T: tagmatch::Output>(p: &Pair, request: Request<T>) -> RemoteFault {
+    match p.end(request).map(drop).unwrap_err() {
+        Failed { error: Error::Operation(Fault::Remote { fault, .. }), .. } => fault,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn puts_and_gets_of_every_size_move_their_bytes_and_no_others() {
+    let p = pair();
+    for size in SIZES {
+        let Some((region, remote)) = exposed(&p, vec![0xee; size + 6], Rights::ALL) else { return };
+        let sent = p.ok(remote.put(3, bytes(size)));
+        assert_eq!(sent.buffer.into_vec(), bytes(size), "the buffer comes back");
+        let all = contents(&region);
+        assert_eq!(all[3..3 + size], bytes(size));
+        assert_eq!([&all[..3], &all[3 + size..]].concat(), [0xee; 6], "wrote beside the put");
+        let got = p.ok(remote.get(3, vec![0; size]));
+        assert_eq!((got.status.length, got.status.truncated), (size, false));
+        assert_eq!(got.data(), bytes(size));
+        assert_eq!(region.close().len(), size + 6);
+    }
+}
+
+#[test]
+fn slices_are_put_and_got() {
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, vec![0; 100], Rights::ALL) else { return };
+    let from = Buffer::from_slices([bytes(7), bytes(13)]);
+    let back = p.ok(remote.put(0, from)).buffer.into_slices().unwrap();
+    assert_eq!(back.iter().map(|slice| slice.len()).collect::<Vec<_>>(), [7, 13]);
+    assert_eq!(contents(&region)[..20], [bytes(7), bytes(13)].concat());
+    let got = p.ok(remote.get(0, Buffer::from_slices([vec![0; 15], vec![0; 5]])));
+    let got = got.buffer.into_slices().unwrap();
+    assert_eq!([&got[0][..], &got[1][..]].concat(), contents(&region)[..20]);
+}
+
+#[test]
+fn a_wrong_token_right_or_place_is_an_error_of_the_operation_alone() {
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, bytes(64), Rights::ALL) else { return };
+    for (at, length) in [(64, 1), (1, 64), (65, 0), (u64::MAX, 1), (u64::MAX, 0), (0, 100_000)] {
+        assert_eq!(refusal(&p, remote.put(at, bytes(length))), RemoteFault::OutOfBounds);
+        assert_eq!(refusal(&p, remote.get(at, vec![0; length])), RemoteFault::OutOfBounds);
+        let elements = remote.atomic(at, AtomicOp::Sum, AtomicType::U8, bytes(length));
+        let is_empty = length == 0;
+        match p.end(elements).map(drop).unwrap_err().error {
+            Error::Operation(Fault::Remote { fault: RemoteFault::OutOfBounds, .. }) => {}
+            other => panic!("{at} {length} {is_empty}: {other}"),
+        }
+    }
+    let mut other = region.token().to_bytes();
+    other[15] ^= 1;
+    let wrong = p.a.attach(p.to_b, &Token::from_bytes(&other).unwrap()).unwrap();
+    assert_eq!(refusal(&p, wrong.put(0, bytes(8))), RemoteFault::NoRegion);
+    assert_eq!(refusal(&p, wrong.get(0, bytes(0))), RemoteFault::NoRegion);
+    for (at, byte) in [(0, 2), (1, 8), (5, 1), (63, 1)] {
+        let mut other = region.token().to_bytes();
+        other[at] = byte;
+        assert!(matches!(Token::from_bytes(&other), Err(Error::BadToken)), "byte {at}");
+    }
+    let operand = || bytes(8);
+    for rights in [Rights::READ, Rights::WRITE, Rights::ATOMIC, Rights::READ | Rights::ATOMIC] {
+        let (region, remote) = exposed(&p, bytes(64), rights).unwrap();
+        let put = p.end(remote.put(0, bytes(8))).is_ok();
+        let get = p.end(remote.get(0, vec![0; 8])).is_ok();
+        let sum = p.end(remote.atomic(0, AtomicOp::Sum, AtomicType::U64, operand())).is_ok();
+        let fetch = p.end(remote.fetch(0, AtomicOp::Sum, AtomicType::U64, operand())).is_ok();
+        let has = |right| rights.contains(right);
+        let atomic = has(Rights::ATOMIC);
+        let expected = [has(Rights::WRITE), has(Rights::READ), atomic, atomic];
+        assert_eq!([put, get, sum, fetch], expected, "{rights:?}");
+        drop(region);
+    }
+    assert_eq!(contents(&region), bytes(64), "nothing was changed");
+    assert_eq!(p.b.peer_fault(p.to_a).unwrap(), None);
+    p.a.inject(p.to_b, 5, b"goes on").unwrap();
+    assert_eq!(p.ok(p.b.recv(Match::tag(5), vec![0; 7])).data(), b"goes on");
+}
+
+#[test]
+fn a_region_that_closes_ends_what_is_under_way_and_nobody_reaches_its_memory() {
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, bytes(4 << 20), Rights::ALL) else { return };
+    let gets: Vec<_> = (0..3).map(|_| remote.get(0, vec![0; 4 << 20])).collect();
+    let puts: Vec<_> = (0..3).map(|_| remote.put(0, vec![1; 4 << 20])).collect();
+    for _ in 0..3 {
+        p.b.progress();
+        p.a.progress();
+    }
+    let memory = region.close();
+    let before = memory.to_vec();
+    for get in gets {
+        let fault = refusal(&p, get);
+        assert!(matches!(fault, RemoteFault::Closed | RemoteFault::NoRegion), "{fault}");
+    }
+    for put in puts {
+        let fault = refusal(&p, put);
+        assert!(matches!(fault, RemoteFault::Closed | RemoteFault::NoRegion), "{fault}");
+    }
+    assert_eq!(memory[..], before, "memory of a closed region was changed");
+}
+
+#[test]
+fn memory_that_can_only_be_read_is_exposed_for_gets_alone() {
+    let p = pair();
+    let Some((_, _)) = exposed(&p, vec![], Rights::READ) else { return };
+    let shared: std::sync::Arc<[u8]> = bytes(9).into();
+    for rights in [Rights::WRITE, Rights::ATOMIC] {
+        let refused = p.b.expose_region(shared.clone(), rights).map(drop).unwrap_err();
+        assert!(matches!(refused.error, Error::Operation(Fault::ReadOnlyBuffer)), "{refused}");
+        assert_eq!(refused.buffer[..], bytes(9));
+    }
+    let region = p.b.expose_region(shared, Rights::READ).unwrap();
+    assert!(matches!(region.write(0, &[1]), Err(Error::OutOfRegion { .. })));
+    assert!(matches!(region.read(9, &mut [0]), Err(Error::OutOfRegion { .. })));
+    let remote = p.a.attach(p.to_b, &region.token()).unwrap();
+    assert_eq!(p.ok(remote.get(0, vec![0; 9])).data(), bytes(9));
+    let refused = p.end(remote.get(0, std::sync::Arc::<[u8]>::from(bytes(9)))).map(drop);
+    assert!(matches!(refused.unwrap_err().error, Error::Operation(Fault::ReadOnlyBuffer)));
+}
+
+#[test]
+fn notices_come_in_order_behind_their_bytes_and_wait_for_their_owner() {
+    const NOTICES: u64 = 1500;
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, vec![0; 8 * 1500], Rights::WRITE) else { return };
+    let puts = (0..NOTICES).map(|at| remote.put_with(8 * at, at.to_ne_bytes().to_vec(), !at));
+    let mut puts: Vec<_> = puts.collect();
+    for _ in 0..1000 {
+        p.progress();
+    }
+    // Nobody takes them, so not all puts end, though all bytes are there.
+    assert!(puts.last_mut().unwrap().test().is_none());
+    for at in 0..NOTICES {
+        let notice = loop {
+            p.a.progress();
+            if let Some(notice) = p.b.take_notice() {
+                break notice;
+            }
+        };
+        assert_eq!((notice.peer, notice.value), (p.to_a, !at));
+        let mut put = [0; 8];
+        region.read(8 * at as usize, &mut put).unwrap();
+        assert_eq!(u64::from_ne_bytes(put), at);
+    }
+    puts.into_iter().for_each(|put| drop(p.ok(put)));
+    assert_eq!(p.b.take_notice(), None);
+    assert_eq!(p.b.notice_timeout(Duration::from_millis(1)), None);
+}
+
+#[test]
+fn a_message_behind_a_long_put_does_not_wait_for_its_end() {
+    let p = pair();
+    let Some((_region, remote)) = exposed(&p, vec![0; 32 << 20], Rights::WRITE) else { return };
+    let mut put = remote.put(0, vec![1; 32 << 20]);
+    let message = p.a.send(p.to_b, 7, bytes(100));
+    let received = p.ok(p.b.recv(Match::tag(7), vec![0; 100]));
+    assert_eq!(received.data(), bytes(100));
+    assert!(put.test().is_none(), "the put was over first");
+    p.ok(message);
+    p.ok(put);
+}
+
+#[test]
+fn ends_of_queued_operations_come_in_the_completion_queue() {
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, vec![0; 64], Rights::ALL) else { return };
+    remote.put_queued(0, bytes(8), None, 1).unwrap();
+    remote.put_queued(8, bytes(9), Some(77), 2).unwrap();
+    let operands = Buffer::from(1u64.to_ne_bytes().to_vec());
+    let sum = AtomicAction { op: AtomicOp::Sum, of: AtomicType::U64, operands, fetches: true };
+    remote.atomic_queued(24, sum, 3).unwrap();
+    remote.get_queued(0, vec![0; 64], 4).unwrap();
+    remote.put_queued(60, bytes(5), None, 5).unwrap();
+    let mut ends = Vec::new();
+    let start = Instant::now();
+    while ends.len() < 5 {
+        p.b.progress();
+        p.a.ends(&mut ends, 64);
+        assert!(start.elapsed() < Duration::from_secs(20), "hangs");
+    }
+    let mut contexts = Vec::new();
+    for end in ends {
+        let End::Operation { context, result, buffer } = end else { panic!("{end:?}") };
+        assert_eq!(result.is_ok(), context != 5, "{result:?}");
+        if context == 4 {
+            assert_eq!(buffer[..], contents(&region));
+        }
+        contexts.push(context);
+    }
+    assert_eq!(contexts, [1, 2, 3, 4, 5]);
+    assert_eq!(p.b.take_notice().map(|notice| notice.value), Some(77));
+}
+
+#[test]
+fn operations_on_a_peer_that_leaves_fail_and_give_their_buffers_back() {
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, vec![0; 16 << 20], Rights::ALL) else { return };
+    let put = remote.put(0, bytes(16 << 20));
+    let get = remote.get(0, vec![0; 1 << 20]);
+    let Pair { a, b, to_b, .. } = p;
+    drop(region);
+    drop(b);
+    let put = put.wait().map(drop).unwrap_err();
+    let get = get.wait().map(drop).unwrap_err();
+    for (failed, length) in [(put, 16 << 20), (get, 1 << 20)] {
+        let is_down = matches!(failed.error, Error::PeerDown { peer, .. } if peer == to_b);
+        let is_closed = matches!(failed.error, Error::Operation(Fault::Remote { .. }));
+        assert!(is_down || is_closed, "{failed}");
+        assert_eq!(failed.buffer.len(), length);
+    }
+    let refused = remote.put(0, bytes(8)).wait().map(drop).unwrap_err();
+    assert!(matches!(refused.error, Error::PeerDown { .. }), "{refused}");
+    assert!(a.flush_remote(to_b, Duration::from_secs(5)).unwrap());
+}
+
+#[test]
+fn oneself_is_an_owner_like_any() {
+    let worker = Worker::new(config()).unwrap();
+    let Ok(region) = worker.expose_region(vec![0; 8], Rights::ALL) else { return };
+    let remote = worker.attach(worker.oneself(), &region.token()).unwrap();
+    for _ in 0..3 {
+        let one = 1u64.to_ne_bytes().to_vec();
+        remote.atomic(0, AtomicOp::Sum, AtomicType::U64, one).wait().unwrap();
+    }
+    let old = remote.fetch_elements(0, AtomicType::U64, 1).wait().unwrap();
+    assert_eq!(old.data(), 3u64.to_ne_bytes());
+}
+
+/// A get that is under way: its place, and for each of its bytes the values that it may have.
+struct Reading {
+    request: Request<Received>,
+    at: usize,
+    allowed: Vec<Vec<u8>>,
+}
+
+/// Random operations on one region, many under way at once, beside the memory that they must make.
+struct Program {
+    p: Pair,
+    region: LocalRegion,
+    remote: LocalRemote,
+    random: Random,
+    memory: Vec<u8>,
+    gets: Vec<Reading>,
+    /// Fetches that are under way, and what they must give.
+    fetches: Vec<(Request<Received>, Vec<u8>)>,
+    sends: Vec<Request<Sent>>,
+    /// The first get that operations which begin now are not held back for.
+    unfenced: usize,
+}
+
+impl Program {
+    fn place(&mut self, length_max: usize) -> (usize, usize) {
+        let length = self.random.index(length_max + 1);
+        (self.random.index(self.memory.len() - length + 1), length)
+    }
+
+    /// Bytes of the region get new values, by an operation that begins now.
+    fn write(&mut self, at: usize, new: &[u8]) {
+        for get in &mut self.gets[self.unfenced..] {
+            for (offset, &byte) in new.iter().enumerate() {
+                if let Some(allowed) = (at + offset).checked_sub(get.at)
+                    && let Some(values) = get.allowed.get_mut(allowed)
+                {
+                    values.push(byte);
+                }
+            }
+        }
+        self.memory[at..at + new.len()].copy_from_slice(new);
+    }
+
+    fn step(&mut self) {
+        let lengths = [0, 8, 64, 1500, 30_000];
+        let length = self.random.pick(&lengths);
+        match self.random.below(6) {
+            0 | 1 => {
+                let (at, length) = self.place(length);
+                let new: Vec<u8> = (0..length).map(|_| self.random.bits() as u8).collect();
+                self.write(at, &new);
+                self.sends.push(self.remote.put(at as u64, new));
+            }
+            2 => {
+                let (at, length) = self.place(length);
+                let allowed = self.memory[at..at + length].iter().map(|&byte| vec![byte]).collect();
+                let request = self.remote.get(at as u64, vec![0; length]);
+                self.gets.push(Reading { request, at, allowed });
+            }
+            3 | 4 => {
+                let (at, length) = self.place(length.min(6000) & !3);
+                let length = length & !3;
+                let old = self.memory[at..at + length].to_vec();
+                let operands: Vec<u8> = (0..length).map(|_| self.random.bits() as u8).collect();
+                let new: Vec<u8> = old
+                    .chunks(4)
+                    .zip(operands.chunks(4))
+                    .flat_map(|(old, operand)| {
+                        let number = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().unwrap());
+                        number(old).wrapping_add(number(operand)).to_ne_bytes()
+                    })
+                    .collect();
+                self.write(at, &new);
+                let of = AtomicType::U32;
+                if self.random.chance(1, 2) {
+                    let fetch = self.remote.fetch(at as u64, AtomicOp::Sum, of, operands);
+                    self.fetches.push((fetch, old));
+                } else {
+                    let sum = self.remote.atomic(at as u64, AtomicOp::Sum, of, operands);
+                    self.sends.push(sum);
+                }
+            }
+            _ => {
+                self.p.a.fence(self.p.to_b).unwrap();
+                self.unfenced = self.gets.len();
+            }
+        }
+        for _ in 0..self.random.below(3) {
+            self.p.a.progress();
+        }
+        for _ in 0..self.random.below(3) {
+            self.p.b.progress();
+        }
+    }
+
+    fn end(self) {
+        for Reading { request, at, allowed } in self.gets {
+            let got = self.p.ok(request);
+            assert_eq!(got.data().len(), allowed.len());
+            for (offset, byte) in got.data().iter().enumerate() {
+                assert!(allowed[offset].contains(byte), "byte {} is {byte}", at + offset);
+            }
+        }
+        for (request, old) in self.fetches {
+            assert_eq!(self.p.ok(request).data(), old);
+        }
+        for request in self.sends {
+            self.p.ok(request);
+        }
+        assert_eq!(contents(&self.region), self.memory);
+    }
+}
+
+#[test]
+fn random_operations_take_effect_in_the_order_of_the_table() {
+    for seed in 0..12 {
+        let p = pair();
+        let mut random = Random::new(seed);
+        let memory: Vec<u8> = (0..40_000).map(|_| random.bits() as u8).collect();
+        let Some((region, remote)) = exposed(&p, memory.clone(), Rights::ALL) else { return };
+        let (gets, fetches, sends) = (Vec::new(), Vec::new(), Vec::new());
+        let mut program =
+            Program { p, region, remote, random, memory, gets, fetches, sends, unfenced: 0 };
+        for _ in 0..100 {
+            program.step();
+        }
+        program.end();
+    }
+}
