@@ -105,7 +105,7 @@ pub use progress_thread::ProgressThread;
 #[doc(hidden)]
 pub use queue::EndTaker;
 pub use raw::{Scope, ScopedRequest};
-pub use region::{Notice, Region, Token};
+pub use region::{PutNotice, Region, Token};
 pub use remote::{AtomicAction, Remote};
 pub use request::{Cancel, Output, Request};
 /// For `tagmatch-comm`. No promise is made about it.

@@ -13,9 +13,9 @@ use crate::error::{Error, Failed};
 use crate::wait::wait_within;
 use crate::worker::WorkerOf;
 
-/// Names a region, for peers that are to use it ([`WorkerOf::attach`]): 64 bytes of plain data, sent
-/// in any way. Who has the token of a worker and is connected to it may use the region; the key in
-/// it can't be guessed.
+/// Names a region, for peers that are to use it ([`WorkerOf::attach`]): 64 bytes of plain data,
+/// sent in any way. Who has the token of a worker and is connected to it may use the region; the
+/// key in it can't be guessed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     pub(crate) key: RegionKey,
@@ -41,8 +41,8 @@ impl Token {
     /// A token of these bytes.
     ///
     /// # Errors
-    /// [`Error::BadToken`]: they are of another version of this crate, or of something else. Whether
-    /// the region exists is known to its owner alone: a wrong key fails each operation.
+    /// [`Error::BadToken`]: they are of another version of this crate, or of something else.
+    /// Whether the region exists is known to its owner alone: a wrong key fails each operation.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<Self, Error> {
         let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| bytes[at + index]));
         let key = RegionKey(number(8));
@@ -75,8 +75,8 @@ impl fmt::Debug for Token {
 /// Dropping it closes the region, and frees the memory; [`close`](Self::close) gives the memory
 /// back. From then on no peer reaches it.
 ///
-/// The memory is looked at and changed by [`read`](Self::read) and [`write`](Self::write) meanwhile:
-/// peers change it at any time at which the worker makes progress.
+/// The memory is looked at and changed by [`read`](Self::read) and [`write`](Self::write)
+/// meanwhile: peers change it at any time at which the worker makes progress.
 pub struct Region<A: Access> {
     access: A,
     token: Token,
@@ -167,7 +167,7 @@ impl<A: Access> fmt::Debug for Region<A> {
 /// A peer has put bytes into a region and tells of it: see
 /// [`Remote::put_with`](crate::Remote::put_with).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct PutNotice {
     /// The peer.
     pub peer: Peer,
     /// What it tells.
@@ -183,8 +183,8 @@ impl<A: Access> WorkerOf<A> {
     /// [`ProgressThread`](crate::ProgressThread) makes it without calls.
     ///
     /// # Errors
-    /// The rights are to write memory that can only be read, the buffer is one of several slices, or
-    /// the device has no one-sided operations (UCX and libfabric). [`Failed`] has the memory.
+    /// The rights are to write memory that can only be read, the buffer is one of several slices,
+    /// or the device has no one-sided operations (UCX and libfabric). [`Failed`] has the memory.
     pub fn expose_region(
         &self,
         memory: impl Into<Buffer>,
@@ -203,8 +203,8 @@ impl<A: Access> WorkerOf<A> {
         }
     }
 
-    /// The one-sided operations to `peer` that begin later take effect after all that have begun. It
-    /// blocks nothing, and has no effect on messages.
+    /// The one-sided operations to `peer` that begin later take effect after all that have begun.
+    /// It blocks nothing, and has no effect on messages.
     ///
     /// # Errors
     /// The peer belongs to another worker.
@@ -233,7 +233,7 @@ impl<A: Access> WorkerOf<A> {
 
     /// The oldest notice of a peer that was not taken, if there is one; makes progress if there
     /// isn't. The bytes of its put are in the region.
-    pub fn take_notice(&self) -> Option<Notice> {
+    pub fn take_notice(&self) -> Option<PutNotice> {
         self.access.with(|state| {
             let engine = state.engine.as_dyn_mut();
             let notice = engine.take_notice();
@@ -241,18 +241,18 @@ impl<A: Access> WorkerOf<A> {
                 state.progress();
                 state.engine.as_dyn_mut().take_notice()
             })?;
-            Some(Notice { peer: self.peer(notice.peer), value: notice.value })
+            Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
         })
     }
 
     /// Blocks until a peer gives notice, and takes it. `None`: the time is over, or the worker was
     /// interrupted.
-    pub fn notice_timeout(&self, timeout: Duration) -> Option<Notice> {
+    pub fn notice_timeout(&self, timeout: Duration) -> Option<PutNotice> {
         let look = |state: &mut State| {
             let events = state.progress();
             (events, state.engine.as_dyn_mut().take_notice())
         };
         let notice = wait_within(&self.access, Awaited::Nothing, &self.limit(timeout), look)?;
-        Some(Notice { peer: self.peer(notice.peer), value: notice.value })
+        Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
     }
 }

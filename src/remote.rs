@@ -80,8 +80,8 @@ impl<A: Access> fmt::Debug for Remote<A> {
 }
 
 impl<A: Access> WorkerOf<A> {
-    /// A peer's region, for one-sided operations. Nothing is sent: a token that its peer doesn't know
-    /// fails each operation.
+    /// A peer's region, for one-sided operations. Nothing is sent: a token that its peer doesn't
+    /// know fails each operation.
     ///
     /// # Errors
     /// The peer belongs to another worker.
@@ -161,11 +161,12 @@ impl<A: Access> Remote<A> {
         self.begin(at, RemoteAction::Atomic { element, operands, count, old: Some(old) })
     }
 
-    /// As [`put`](Self::put), or with a notice as [`put_with`](Self::put_with); the end comes in the
-    /// completion queue.
+    /// As [`put`](Self::put), or with a notice as [`put_with`](Self::put_with); the end comes in
+    /// the completion queue.
     ///
     /// # Errors
-    /// The operation was refused, and there will be no end. [`Failed`] has the reason and the buffer.
+    /// The operation was refused, and there will be no end. [`Failed`] has the reason and the
+    /// buffer.
     pub fn put_queued(
         &self,
         at: u64,
@@ -189,7 +190,8 @@ impl<A: Access> Remote<A> {
         self.queue(at, RemoteAction::Get { into: buffer.into() }, context)
     }
 
-    /// As [`atomic`](Self::atomic), or as [`fetch`](Self::fetch) if `old` has room for the old values; the end comes in the completion queue.
+    /// As [`atomic`](Self::atomic), or as [`fetch`](Self::fetch) if `old` has room for the old
+    /// values; the end comes in the completion queue.
     ///
     /// # Errors
     /// As for [`put_queued`](Self::put_queued).
@@ -252,9 +254,8 @@ fn elements(
 ) -> Result<RemoteAction, Buffer> {
     let each = op.operands() * of.size();
     let length = operands.total_len();
-    let (Some(element), true) = (ElementUse::new(op, of), each > 0 && length % each == 0) else {
-        return Err(operands);
-    };
+    let element = ElementUse::new(op, of).filter(|_| each > 0 && length.is_multiple_of(each));
+    let Some(element) = element else { return Err(operands) };
     let count = length / each;
     let old = if fetches { Buffer::try_zeroed(count * of.size()).map(Some) } else { Some(None) };
     let Some(old) = old else { return Err(operands) };

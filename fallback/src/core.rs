@@ -164,12 +164,7 @@ impl Core {
             WireMessage::Control(Control::Length { app_ctx, length }) => {
                 self.companion(*peer, app_ctx, true, |status| status.length = length)
             }
-            WireMessage::Rma(header) => {
-                let ProtocolState { rma, requests, todo, .. } = &mut self.state;
-                rma.arrived(*peer, &header, bytes, requests)?;
-                todo.push(Todo::Flush(*peer));
-                Ok(())
-            }
+            WireMessage::Rma(header) => self.state.one_sided(*peer, &header, bytes),
             WireMessage::Fragment(fragment) => {
                 let takes_fragments = self.offload.is_none();
                 fragments::take_in(&mut self.state, takes_fragments, incoming, fragment)

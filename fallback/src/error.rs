@@ -2,8 +2,7 @@
 
 use tagmatch_device::{Bug, DeviceError, DownReason, PeerId, Shortage, errno_text};
 
-use crate::rma::fault::RemoteFault;
-use crate::wire::WireError;
+use crate::wire::{RemoteFault, WireError};
 
 /// Why a peer is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

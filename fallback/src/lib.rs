@@ -119,10 +119,9 @@ pub use requests::request::{
     WaitedEnd,
 };
 pub use requests::table::{Ended, Requests};
-pub use rma::Notice;
-pub use rma::atomic::{AtomicOp, AtomicType, ElementUse};
-pub use rma::fault::RemoteFault;
+pub use rma::EngineNotice;
 pub use rma::initiator::{RemoteAction, RemoteOperation};
 pub use rma::regions::{RegionKey, Rights};
 pub use rma_engine::RmaEngine;
 pub use store::cost_bytes;
+pub use wire::{AtomicOp, AtomicType, ElementUse, RemoteFault};

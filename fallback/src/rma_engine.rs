@@ -4,7 +4,7 @@ use tagmatch_device::{Buffer, PeerId};
 
 use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
-use crate::rma::Notice;
+use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
 use crate::rma::regions::{RegionKey, Rights};
 
@@ -64,7 +64,7 @@ pub trait RmaEngine {
     /// tells of are there.
     ///
     /// [`RemoteAction::Put`]: crate::RemoteAction::Put
-    fn take_notice(&mut self) -> Option<Notice> {
+    fn take_notice(&mut self) -> Option<EngineNotice> {
         None
     }
 }

@@ -28,7 +28,7 @@ use crate::rma::Rma;
 use crate::slices;
 use crate::store::Stored;
 use crate::todo::{Operation, Todo};
-use crate::wire::{AppCtx, Control, MessageKind, Opcode, TMH_BYTES, Tmh, WireError};
+use crate::wire::{AppCtx, Control, MessageKind, Opcode, RmaHeader, TMH_BYTES, Tmh, WireError};
 
 /// A receive whose peer is going down, and its buffer.
 #[derive(Clone, Debug)]
@@ -126,6 +126,19 @@ impl ProtocolState {
     /// Whether a peer is down.
     pub(crate) fn is_down(&self, peer: PeerId) -> bool {
         self.fault(peer).is_some()
+    }
+
+    /// Takes in a message of a one-sided operation. Answers go out, and operations that have waited
+    /// for answers.
+    pub(crate) fn one_sided(
+        &mut self,
+        peer: PeerId,
+        header: &RmaHeader,
+        bytes: &Bytes<'_>,
+    ) -> Result<(), WireError> {
+        self.rma.arrived(peer, header, bytes, &mut self.requests)?;
+        self.todo.push(Todo::Flush(peer));
+        Ok(())
     }
 
     /// See [`peer::fault`].

@@ -182,7 +182,9 @@ fn notices_come_in_order_behind_their_bytes_and_wait_for_their_owner() {
         region.read(8 * at as usize, &mut put).unwrap();
         assert_eq!(u64::from_ne_bytes(put), at);
     }
-    puts.into_iter().for_each(|put| drop(p.ok(put)));
+    for put in puts {
+        p.ok(put);
+    }
     assert_eq!(p.b.take_notice(), None);
     assert_eq!(p.b.notice_timeout(Duration::from_millis(1)), None);
 }
@@ -385,9 +387,17 @@ fn random_operations_take_effect_in_the_order_of_the_table() {
         let mut random = Random::new(seed);
         let memory: Vec<u8> = (0..40_000).map(|_| random.bits() as u8).collect();
         let Some((region, remote)) = exposed(&p, memory.clone(), Rights::ALL) else { return };
-        let (gets, fetches, sends) = (Vec::new(), Vec::new(), Vec::new());
-        let mut program =
-            Program { p, region, remote, random, memory, gets, fetches, sends, unfenced: 0 };
+        let mut program = Program {
+            p,
+            region,
+            remote,
+            random,
+            memory,
+            gets: Vec::new(),
+            fetches: Vec::new(),
+            sends: Vec::new(),
+            unfenced: 0,
+        };
         for _ in 0..100 {
             program.step();
         }

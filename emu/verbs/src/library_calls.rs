@@ -11,7 +11,7 @@ use tagmatch_rdma_core_sys::{self as sys, Verbs, ibv_context};
 
 use crate::enable::{enable, forget};
 use crate::queue_pairs;
-use crate::regions::Region;
+use crate::regions::KeyedRegion;
 use crate::registry;
 use crate::settings::Settings;
 
@@ -176,7 +176,7 @@ unsafe fn registered(mr: *mut sys::ibv_mr, access: u32) -> *mut sys::ibv_mr {
     // SAFETY: the caller keeps the promise of this function's Safety section.
     let Some(made) = (unsafe { mr.as_ref() }) else { return mr };
     if let Some(device) = registry::device(made.context) {
-        let region = Region {
+        let region = KeyedRegion {
             address: made.addr.expose_provenance(),
             length: made.length,
             domain: made.pd.addr(),

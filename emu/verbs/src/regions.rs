@@ -7,7 +7,7 @@ use crate::engine::{Denied, Segment};
 
 /// A registered region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct KeyedRegion {
     pub(crate) address: usize,
     pub(crate) length: usize,
     /// Its protection domain.
@@ -16,7 +16,7 @@ pub(crate) struct Region {
     pub(crate) is_writable: bool,
 }
 
-impl Region {
+impl KeyedRegion {
     /// The address of a segment in this process, if all of it lies in this region and may be
     /// written.
     fn find(&self, segment: &Segment, domain: usize) -> Option<usize> {
@@ -30,16 +30,16 @@ impl Region {
 
 /// All regions of a device, by `lkey`.
 #[derive(Debug, Default)]
-pub(crate) struct Regions(RwLock<BTreeMap<u32, Region>>);
+pub(crate) struct Regions(RwLock<BTreeMap<u32, KeyedRegion>>);
 
 impl Regions {
     /// Memory was registered.
-    pub(crate) fn insert(&self, lkey: u32, region: Region) {
+    pub(crate) fn insert(&self, lkey: u32, region: KeyedRegion) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(lkey, region);
     }
 
     /// Removes a region. Blocks while a copy into registered memory is under way.
-    pub(crate) fn remove(&self, lkey: u32) -> Option<Region> {
+    pub(crate) fn remove(&self, lkey: u32) -> Option<KeyedRegion> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&lkey)
     }
 
@@ -98,9 +98,9 @@ mod tests {
         let mut bytes = vec![0; 64];
         let regions = Regions::default();
         let address = bytes.as_mut_ptr().expose_provenance();
-        let region = Region { address, length: 64, domain: 7, is_writable: true };
+        let region = KeyedRegion { address, length: 64, domain: 7, is_writable: true };
         regions.insert(1, region);
-        regions.insert(2, Region { is_writable: false, ..region });
+        regions.insert(2, KeyedRegion { is_writable: false, ..region });
         (regions, bytes)
     }
 

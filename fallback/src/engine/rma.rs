@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
 use crate::requests::table::REQUESTS_MAX;
-use crate::rma::Notice;
+use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
 use crate::rma::regions::{RegionKey, Rights};
 use crate::rma_engine::RmaEngine;
@@ -59,7 +59,7 @@ impl<D: Device> RmaEngine for Engine<D> {
         self.core.state().rma.under_way(peer)
     }
 
-    fn take_notice(&mut self) -> Option<Notice> {
+    fn take_notice(&mut self) -> Option<EngineNotice> {
         let (notice, peer) = self.core.state_mut().rma.take_notice()?;
         if let Some(peer) = peer {
             self.core.state_mut().todo.push(Todo::Flush(peer));

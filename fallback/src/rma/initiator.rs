@@ -1,5 +1,5 @@
-//! The initiator's side of one-sided operations to one peer: they go out, and are answered, first in,
-//! first out.
+//! The initiator's side of one-sided operations to one peer: they go out, and are answered, first
+//! in, first out.
 
 use std::collections::VecDeque;
 
@@ -9,12 +9,10 @@ use tagmatch_soft::Tag;
 use crate::error::Fault;
 use crate::requests::request::{Refused, RequestId, Status};
 use crate::requests::table::Requests;
-use crate::rma::atomic::ElementUse;
-use crate::rma::fault::RemoteFault;
 use crate::rma::owner::{FETCHED_MAX, UNANSWERED_MAX};
 use crate::rma::regions::RegionKey;
 use crate::slices;
-use crate::wire::{RmaHeader, WireError};
+use crate::wire::{ElementUse, RemoteFault, RmaHeader, WireError};
 
 /// What is done to a peer's region, and the memory for it.
 #[derive(Clone, Debug)]
@@ -48,8 +46,8 @@ impl RemoteAction {
     /// The action, with its memory as runs of bytes.
     ///
     /// # Errors
-    /// A buffer that is to be written can't be, there is no memory to pack slices, or the buffers of
-    /// an atomic operation don't have the bytes of its elements.
+    /// A buffer that is to be written can't be, there is no memory to pack slices, or the buffers
+    /// of an atomic operation don't have the bytes of its elements.
     pub(crate) fn checked(self) -> Result<Self, Box<Refused>> {
         let no_memory = |buffer: Buffer| Refused { fault: slices::no_memory(&buffer), buffer };
         let pack = |buffer| slices::packed(buffer).map_err(|buffer| Box::new(no_memory(buffer)));
@@ -248,16 +246,17 @@ impl InitiatorSide {
                 }
                 let fetches = old.is_some();
                 let element = *element;
+                let bytes = count * size;
                 let count = count as u64;
                 let header = RmaHeader::Atomic { element, key, offset, count, fetches };
-                (header, &gathered[..], count as usize * size, true)
+                (header, &gathered[..], bytes, true)
             }
         };
         let bytes = header.emit();
-        if let Err(refused) = send(&bytes[..header.len()], payload) {
+        if let Err(refused) = send(&bytes[..header.byte_len()], payload) {
             return RmaSent::Refused(refused);
         }
-        let message = header.len() + payload.len();
+        let message = header.byte_len() + payload.len();
         op.sent += concerned;
         op.is_sent = op.sent >= op.action.length();
         if asks {

@@ -1,5 +1,5 @@
-//! One-sided operations by messages: a worker puts bytes into, gets bytes from, and changes elements
-//! of memory that another worker has exposed, without a receive there.
+//! One-sided operations by messages: a worker puts bytes into, gets bytes from, and changes
+//! elements of memory that another worker has exposed, without a receive there.
 //!
 //! 1. The owner exposes a region ([`regions`]) and tells its key by any means.
 //! 2. The initiator sends what is to be done ([`initiator`]). Long puts go out in pieces, between
@@ -16,8 +16,6 @@
 //! **Nothing is trusted.** The owner looks at key, right and bounds of each message; what is wrong
 //! is an error of that operation alone. A message that no initiator of ours sends is a peer fault.
 
-pub(crate) mod atomic;
-pub(crate) mod fault;
 pub(crate) mod initiator;
 mod owner;
 pub(crate) mod regions;
@@ -34,7 +32,7 @@ use crate::requests::request::RequestId;
 use crate::requests::table::Requests;
 use crate::rma::initiator::{InitiatorSide, RemoteOperation, RmaSent};
 use crate::rma::owner::{OwnerSide, PutPiece};
-use crate::rma::regions::{RegionKey, Regions};
+use crate::rma::regions::{ExposedRegions, RegionKey};
 use crate::wire::{RmaHeader, TMH_BYTES, WireError};
 
 /// The most bytes of one message.
@@ -45,7 +43,7 @@ const TURN_BYTES: usize = 65536;
 
 /// A peer has put bytes into a region, and tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct EngineNotice {
     /// The peer that wrote.
     pub peer: PeerId,
     /// What it tells.
@@ -62,10 +60,10 @@ struct RmaPeer {
 /// The state of one-sided operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Rma {
-    pub(crate) regions: Regions,
+    pub(crate) regions: ExposedRegions,
     /// The peers with which any are under way.
     peers: BTreeMap<PeerId, RmaPeer>,
-    notices: VecDeque<Notice>,
+    notices: VecDeque<EngineNotice>,
 }
 
 /// What is left to send to a peer after a turn.
@@ -81,7 +79,7 @@ pub(crate) enum RmaTurn {
 
 impl Rma {
     pub(crate) fn new(seed: u64) -> Self {
-        Rma { regions: Regions::new(seed), peers: BTreeMap::new(), notices: VecDeque::new() }
+        Rma { regions: ExposedRegions::new(seed), peers: BTreeMap::new(), notices: VecDeque::new() }
     }
 
     /// Begins an operation.
@@ -124,7 +122,7 @@ impl Rma {
         let RmaPeer { initiator, owner } = peers.entry(peer).or_default();
         match *header {
             RmaHeader::Put { key, offset, left, notice } => {
-                owner.put(regions, PutPiece { key, offset, left, notice }, bytes, header.len())
+                owner.put(regions, PutPiece { key, offset, left, notice }, bytes, header.byte_len())
             }
             RmaHeader::Get { key, offset, length } => owner.get(regions, key, offset, length),
             RmaHeader::Atomic { .. } => owner.atomic(regions, header, bytes),
@@ -154,17 +152,17 @@ impl Rma {
         let mut turn = RmaTurn::Over;
         loop {
             let before = bytes;
-            let tell = |value| notices.push_back(Notice { peer: id, value });
+            let tell = |value| notices.push_back(EngineNotice { peer: id, value });
             let payload_max = message_max - RmaHeader::ANSWER_BYTES;
             if let Some(answer) = owner.next(regions, payload_max, tell) {
                 let header = answer.header;
                 let length = answer.payload.len();
-                if send(&header.emit()[..header.len()], answer.payload).is_err() {
+                if send(&header.emit()[..header.byte_len()], answer.payload).is_err() {
                     turn = RmaTurn::NoRoom;
                     break;
                 }
                 owner.sent(header, length);
-                bytes += header.len() + length;
+                bytes += header.byte_len() + length;
             }
             match initiator.send_one(message_max, &mut send) {
                 RmaSent::Nothing => {}
@@ -198,7 +196,7 @@ impl Rma {
 
     /// The oldest notice that nobody has taken. With it comes a peer to which an answer can go out
     /// now, if there is one.
-    pub(crate) fn take_notice(&mut self) -> Option<(Notice, Option<PeerId>)> {
+    pub(crate) fn take_notice(&mut self) -> Option<(EngineNotice, Option<PeerId>)> {
         let notice = self.notices.pop_front()?;
         let peer = notice.peer;
         let can_answer = self.peers.get_mut(&peer).is_some_and(|peer| peer.owner.notice_taken());

@@ -9,9 +9,8 @@ use std::collections::VecDeque;
 
 use tagmatch_device::Bytes;
 
-use crate::rma::fault::RemoteFault;
-use crate::rma::regions::{Regions, Rights};
-use crate::wire::{RmaHeader, WireError};
+use crate::rma::regions::{ExposedRegions, Rights};
+use crate::wire::{RemoteFault, RmaHeader, WireError};
 
 /// The most messages that ask for an answer and have none yet, of one initiator to one owner.
 pub(crate) const UNANSWERED_MAX: u32 = 256;
@@ -25,7 +24,7 @@ pub(crate) const NOTICES_MAX: u32 = 1024;
 
 /// An answer that is to be sent.
 #[derive(Clone, Debug)]
-enum Answer {
+enum OwedAnswer {
     /// So many operations have succeeded.
     Done(u32),
     Failed(RemoteFault),
@@ -53,7 +52,7 @@ struct ArrivingPut {
 /// What the owner keeps of one initiator.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnerSide {
-    answers: VecDeque<Answer>,
+    answers: VecDeque<OwedAnswer>,
     /// Messages of the peer that ask for an answer which was not sent.
     owed: u32,
     arriving: Option<ArrivingPut>,
@@ -85,9 +84,9 @@ impl OwnerSide {
         Ok(())
     }
 
-    fn answer(&mut self, answer: Result<Answer, RemoteFault>) {
-        match (answer.unwrap_or_else(Answer::Failed), self.answers.back_mut()) {
-            (Answer::Done(more), Some(Answer::Done(count))) => *count += more,
+    fn answer(&mut self, answer: Result<OwedAnswer, RemoteFault>) {
+        match (answer.unwrap_or_else(OwedAnswer::Failed), self.answers.back_mut()) {
+            (OwedAnswer::Done(more), Some(OwedAnswer::Done(count))) => *count += more,
             (answer, _) => self.answers.push_back(answer),
         }
     }
@@ -95,7 +94,7 @@ impl OwnerSide {
     /// A piece of a put has come.
     pub(crate) fn put(
         &mut self,
-        regions: &mut Regions,
+        regions: &mut ExposedRegions,
         piece: PutPiece,
         bytes: &Bytes<'_>,
         header: usize,
@@ -114,7 +113,8 @@ impl OwnerSide {
             Some(put) => put.fault,
             None => {
                 self.owe()?;
-                // All bytes of the put are looked at, so that one beyond the region changes nothing.
+                // All bytes of the put are looked at, so that one beyond the region changes
+                // nothing.
                 regions.access(key, Rights::WRITE, offset, rest).err()
             }
         };
@@ -130,7 +130,7 @@ impl OwnerSide {
             self.arriving = Some(ArrivingPut { left, fault });
             return Ok(());
         }
-        let success = notice.map_or(Answer::Done(1), Answer::Notice);
+        let success = notice.map_or(OwedAnswer::Done(1), OwedAnswer::Notice);
         self.answer(fault.map_or(Ok(success), Err));
         Ok(())
     }
@@ -138,14 +138,14 @@ impl OwnerSide {
     /// A request for bytes has come.
     pub(crate) fn get(
         &mut self,
-        regions: &mut Regions,
+        regions: &mut ExposedRegions,
         key: u64,
         offset: u64,
         length: u64,
     ) -> Result<(), WireError> {
         self.no_put_arrives()?;
         self.owe()?;
-        let get = Answer::Get { key, offset, left: length, is_begun: false };
+        let get = OwedAnswer::Get { key, offset, left: length, is_begun: false };
         self.answer(regions.access(key, Rights::READ, offset, length).map(|_| get));
         Ok(())
     }
@@ -153,7 +153,7 @@ impl OwnerSide {
     /// An atomic operation has come.
     pub(crate) fn atomic(
         &mut self,
-        regions: &mut Regions,
+        regions: &mut ExposedRegions,
         header: &RmaHeader,
         bytes: &Bytes<'_>,
     ) -> Result<(), WireError> {
@@ -161,7 +161,7 @@ impl OwnerSide {
             return Ok(());
         };
         self.no_put_arrives()?;
-        let start = header.len();
+        let start = header.byte_len();
         let count = usize::try_from(count).ok();
         let expected = count.and_then(|count| element.operand_bytes(count));
         if expected != Some(bytes.len() - start) {
@@ -175,7 +175,7 @@ impl OwnerSide {
             let elements = accessed.write();
             let fetched = fetches.then(|| elements.to_vec());
             element.apply(elements, &bytes.to_vec(start));
-            fetched.map_or(Answer::Done(1), Answer::Fetched)
+            fetched.map_or(OwedAnswer::Done(1), OwedAnswer::Fetched)
         });
         self.answer(done);
         Ok(())
@@ -183,7 +183,8 @@ impl OwnerSide {
 
     /// An error in the books. `unread`: notices of the peer that nobody has taken.
     pub(super) fn audit(&self, unread: usize) -> Option<String> {
-        let answers = |answer: &Answer| if let Answer::Done(count) = answer { *count } else { 1 };
+        let answers =
+            |answer: &OwedAnswer| if let OwedAnswer::Done(count) = answer { *count } else { 1 };
         let kept: u32 = self.answers.iter().map(answers).sum();
         let owed = kept + u32::from(self.arriving.is_some());
         (owed != self.owed || unread != self.unread as usize).then(|| {
@@ -197,43 +198,46 @@ impl OwnerSide {
         if self.arriving.is_none() { Ok(()) } else { Err(error) }
     }
 
-    /// The next message, with a payload of at most `payload_max` bytes. `None`: there is none, or the
-    /// oldest waits until notices are taken. [`OwnerSide::sent`] follows if it has gone out. `tell`
-    /// is given the notices that are told now.
+    /// The next message, with a payload of at most `payload_max` bytes. `None`: there is none, or
+    /// the oldest waits until notices are taken. [`OwnerSide::sent`] follows if it has gone out.
+    /// `tell` is given the notices that are told now.
     pub(crate) fn next<'a>(
         &'a mut self,
-        regions: &'a mut Regions,
+        regions: &'a mut ExposedRegions,
         payload_max: usize,
         mut tell: impl FnMut(u64),
     ) -> Option<NextAnswer<'a>> {
-        if let Some(Answer::Notice(notice)) = self.answers.front() {
+        if let Some(OwedAnswer::Notice(notice)) = self.answers.front() {
             if self.unread >= NOTICES_MAX {
                 return None;
             }
             tell(*notice);
             self.unread += 1;
-            self.answers[0] = Answer::Done(1);
+            self.answers[0] = OwedAnswer::Done(1);
         }
-        if let Some(&Answer::Get { key, offset, left, is_begun }) = self.answers.front()
+        if let Some(&OwedAnswer::Get { key, offset, left, is_begun }) = self.answers.front()
             && let Err(fault) = regions.access(key, Rights::READ, offset, left)
         {
             let is_closed = is_begun || fault == RemoteFault::NoRegion;
-            self.answers[0] = Answer::Failed(if is_closed { RemoteFault::Closed } else { fault });
+            self.answers[0] =
+                OwedAnswer::Failed(if is_closed { RemoteFault::Closed } else { fault });
         }
         let fault = |at: usize| match self.answers.get(at) {
-            Some(Answer::Failed(fault)) => Some(*fault),
+            Some(OwedAnswer::Failed(fault)) => Some(*fault),
             _ => None,
         };
         let (header, payload) = match self.answers.front()? {
-            Answer::Done(count) => (RmaHeader::Done { count: *count, fault: fault(1) }, &[][..]),
-            Answer::Failed(_) => (RmaHeader::Done { count: 0, fault: fault(0) }, &[][..]),
-            Answer::Notice(_) => return None,
-            Answer::Get { key, offset, left, .. } => {
+            OwedAnswer::Done(count) => {
+                (RmaHeader::Done { count: *count, fault: fault(1) }, &[][..])
+            }
+            OwedAnswer::Failed(_) => (RmaHeader::Done { count: 0, fault: fault(0) }, &[][..]),
+            OwedAnswer::Notice(_) => return None,
+            OwedAnswer::Get { key, offset, left, .. } => {
                 let length = (*left).min(payload_max as u64);
                 let accessed = regions.access(*key, Rights::READ, *offset, length).ok()?;
                 (RmaHeader::Data, accessed.read())
             }
-            Answer::Fetched(bytes) => (RmaHeader::Data, &bytes[..]),
+            OwedAnswer::Fetched(bytes) => (RmaHeader::Data, &bytes[..]),
         };
         Some(NextAnswer { header, payload })
     }
@@ -250,7 +254,8 @@ impl OwnerSide {
                 self.answers.pop_front();
                 answered += 1;
             }
-        } else if let Some(Answer::Get { offset, left, is_begun, .. }) = self.answers.front_mut()
+        } else if let Some(OwedAnswer::Get { offset, left, is_begun, .. }) =
+            self.answers.front_mut()
             && *left > payload as u64
         {
             *offset += payload as u64;
@@ -266,7 +271,7 @@ impl OwnerSide {
     /// A notice of this peer was taken. `true`: an answer that has waited for that can go out.
     pub(crate) fn notice_taken(&mut self) -> bool {
         self.unread -= 1;
-        matches!(self.answers.front(), Some(Answer::Notice(_)))
+        matches!(self.answers.front(), Some(OwedAnswer::Notice(_)))
     }
 }
 

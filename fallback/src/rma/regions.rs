@@ -1,12 +1,13 @@
 //! The regions of memory that this worker has exposed.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{BitOr, Range};
 
 use tagmatch_device::Buffer;
 
-use crate::rma::fault::RemoteFault;
+use crate::wire::RemoteFault;
 
 /// What peers may do to a region: any of [`Rights::READ`], [`Rights::WRITE`] and
 /// [`Rights::ATOMIC`], joined by `|`. The default is none.
@@ -64,16 +65,16 @@ struct ExposedRegion {
 
 /// All regions of a worker.
 #[derive(Clone, Debug)]
-pub(crate) struct Regions {
+pub(crate) struct ExposedRegions {
     regions: BTreeMap<RegionKey, ExposedRegion>,
     seed: u64,
     /// Keys that were given so far.
     keys: u64,
 }
 
-impl Regions {
+impl ExposedRegions {
     pub(crate) fn new(seed: u64) -> Self {
-        Regions { regions: BTreeMap::new(), seed, keys: 0 }
+        ExposedRegions { regions: BTreeMap::new(), seed, keys: 0 }
     }
 
     /// Exposes memory. `Err`: the memory can't be written, and the rights are to write it.
@@ -88,8 +89,8 @@ impl Regions {
             hasher.write_u64(self.keys);
             self.keys += 1;
             let key = RegionKey(hasher.finish());
-            if !self.regions.contains_key(&key) {
-                self.regions.insert(key, ExposedRegion { memory, rights });
+            if let Entry::Vacant(free) = self.regions.entry(key) {
+                free.insert(ExposedRegion { memory, rights });
                 return Ok(key);
             }
         }

@@ -1,18 +1,18 @@
 //! Two workers' sides of one-sided operations, joined by queues of bytes; and peers that send
 //! whatever they like.
 
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
+
 use std::collections::VecDeque;
 
 use tagmatch_device::{Buffer, Bytes};
 
 use super::*;
 use crate::requests::table::Requests;
-use crate::rma::atomic::{AtomicOp, AtomicType, ElementUse};
-use crate::rma::fault::RemoteFault;
 use crate::rma::initiator::RemoteAction;
 use crate::rma::owner::{NOTICES_MAX, UNANSWERED_MAX};
 use crate::rma::regions::Rights;
-use crate::wire::WireMessage;
+use crate::wire::{AtomicOp, AtomicType, ElementUse, RemoteFault, WireMessage};
 
 const PEER: PeerId = PeerId(1);
 
@@ -185,8 +185,8 @@ fn a_hostile_peer_changes_nothing_beyond_the_region_and_what_it_makes_us_keep_is
                 },
             };
             let behind = numbers.pick(&[0, 0, 1, 4, 8, 16, 64, 65, 1025]) as usize;
-            let mut message = header.emit()[..header.len()].to_vec();
-            message.resize(header.len() + behind, 0xff);
+            let mut message = header.emit()[..header.byte_len()].to_vec();
+            message.resize(header.byte_len() + behind, 0xff);
             if side.take(&message).is_err() {
                 broken += 1;
                 break;
@@ -211,7 +211,7 @@ fn a_hostile_peer_changes_nothing_beyond_the_region_and_what_it_makes_us_keep_is
 fn a_peer_that_takes_no_answers_may_not_ask_for_ever() {
     let mut side = Side::new(5);
     let header = RmaHeader::Get { key: 1, offset: 0, length: 1 };
-    let message = &header.emit()[..header.len()];
+    let message = &header.emit()[..header.byte_len()];
     for _ in 0..UNANSWERED_MAX {
         side.take(message).unwrap();
     }

@@ -13,14 +13,18 @@
 //! to each other with no negotiation of formats.
 
 mod app_ctx;
+mod atomic;
 mod error;
 mod fragment;
+mod remote_fault;
 mod rma;
 
 pub use app_ctx::AppCtx;
+pub use atomic::{AtomicOp, AtomicType, ElementUse};
 use error::VERSION;
 pub use error::{MessageKind, WireError};
 pub use fragment::Fragment;
+pub use remote_fault::RemoteFault;
 pub use rma::RmaHeader;
 use tagmatch_device::tm::{self, be32, be64};
 pub use tagmatch_device::tm::{Opcode, RVH_BYTES, Rvh, TMH_BYTES};

@@ -3,9 +3,9 @@
 use tagmatch_device::Bytes;
 use tagmatch_device::tm::{Opcode, be32, be64};
 
+use super::atomic::{AtomicOp, AtomicType, ElementUse};
 use super::error::{MessageKind, VERSION, WireError};
-use crate::rma::atomic::{AtomicOp, AtomicType, ElementUse};
-use crate::rma::fault::RemoteFault;
+use super::remote_fault::RemoteFault;
 
 /// Header of a message of a one-sided operation, or of its answer: opcode 0 (NO_TAG) at 0, version
 /// at 1, kind at 2, flags at 3. Reserved bytes are zero. The operations of one initiator are
@@ -82,7 +82,7 @@ impl RmaHeader {
     }
 
     /// Bytes in this header.
-    pub fn len(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         match self {
             RmaHeader::Put { notice: Some(_), .. } => Self::BYTES_MAX,
             RmaHeader::Put { .. } | RmaHeader::Get { .. } | RmaHeader::Atomic { .. } => Self::LONG,
@@ -90,7 +90,7 @@ impl RmaHeader {
         }
     }
 
-    /// Writes the header, which takes the first [`RmaHeader::len`] of these bytes.
+    /// Writes the header, which takes the first [`RmaHeader::byte_len`] of these bytes.
     pub fn emit(&self) -> [u8; Self::BYTES_MAX] {
         let mut out = [0; Self::BYTES_MAX];
         out[0] = Opcode::NoTag as u8;
@@ -171,7 +171,8 @@ impl RmaHeader {
                 let element = op.zip(of).and_then(|(op, of)| ElementUse::new(op, of));
                 let element = element.ok_or(WireError::Atomic { op: start[4], of: start[5] })?;
                 let fetches = flags == Self::FLAG;
-                let (offset, count) = (word(16)?, word(24)?);
+                let offset = word(16)?;
+                let count = word(24)?;
                 Ok(RmaHeader::Atomic { element, key: first, offset, count, fetches })
             }
             Self::DATA => {
@@ -203,7 +204,8 @@ mod tests {
     }
 
     fn all() -> Vec<RmaHeader> {
-        let (key, offset) = (u64::MAX - 1, 1 << 40);
+        let key = u64::MAX - 1;
+        let offset = 1 << 40;
         let mut all = vec![RmaHeader::Data, RmaHeader::Get { key, offset, length: 7 }];
         for notice in [None, Some(0), Some(u64::MAX)] {
             all.push(RmaHeader::Put { key, offset, left: 9, notice });
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn headers_round_trip() {
         for header in all() {
-            assert_eq!(parse(&header.emit()[..header.len()]), Ok(header));
+            assert_eq!(parse(&header.emit()[..header.byte_len()]), Ok(header));
         }
     }
 
@@ -235,12 +237,16 @@ mod tests {
     fn no_bit_is_ignored() {
         for header in all() {
             let bytes = header.emit();
-            for bit in 8..8 * header.len() {
+            for bit in 8..8 * header.byte_len() {
                 let mut other = bytes;
                 other[bit / 8] ^= 1 << (bit % 8);
-                assert_ne!(parse(&other[..header.len()]), Ok(header), "bit {bit} of {header:?}");
+                assert_ne!(
+                    parse(&other[..header.byte_len()]),
+                    Ok(header),
+                    "bit {bit} of {header:?}"
+                );
             }
-            for length in 0..header.len() {
+            for length in 0..header.byte_len() {
                 let is_length = matches!(parse(&bytes[..length]), Err(WireError::Length { .. }));
                 assert!(is_length, "{length} bytes of {header:?}");
             }

@@ -30,7 +30,7 @@ pub(crate) enum Piece {
 
 /// Memory of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteAddress {
     pub(crate) at: u64,
     pub(crate) rkey: u32,
 }
@@ -76,9 +76,9 @@ pub(crate) enum TagCommand {
 pub(crate) enum Kind {
     Nop,
     Send,
-    Write(Remote),
-    Read(Remote),
-    Atomic(Remote, Atomic),
+    Write(RemoteAddress),
+    Read(RemoteAddress),
+    Atomic(RemoteAddress, Atomic),
     Tags {
         command: TagCommand,
         /// The count of unexpected messages that the program has seen.
@@ -188,8 +188,8 @@ impl Wqe {
             wqe.to = Some(AddressVector { qpn, qkey, lid, has_grh, sgid_index, gid });
             at += if is_extended { 48 } else { 16 };
         }
-        let mut remote = || -> Result<Remote, Malformed> {
-            let found = Remote { at: be64(bytes, at)?, rkey: be32(bytes, at + 8)? };
+        let mut remote = || -> Result<RemoteAddress, Malformed> {
+            let found = RemoteAddress { at: be64(bytes, at)?, rkey: be32(bytes, at + 8)? };
             at += 16;
             Ok(found)
         };
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn reads_writes_and_changes_name_the_peers_memory() {
-        let remote = Remote { at: 0x0807_0605_0403_0201, rkey: 0x300 };
+        let remote = RemoteAddress { at: 0x0807_0605_0403_0201, rkey: 0x300 };
         for (opcode, kind, immediate) in [
             (opcode::WRITE, Kind::Write(remote), None),
             (opcode::WRITE_IMM, Kind::Write(remote), Some(7)),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::tokens::Token;
+use crate::tokens::Lexeme;
 
 /// A function, constant, type, trait, macro, implementation or module.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Item {
 
 /// All items of a file, those in bodies of functions too.
 #[must_use]
-pub fn items(tokens: &[Token<'_>]) -> Vec<Item> {
+pub fn items(tokens: &[Lexeme<'_>]) -> Vec<Item> {
     let file = File { tokens, closing: closing(tokens) };
     let mut found = Vec::new();
     file.collect(0..tokens.len(), "", &mut found);
@@ -34,7 +34,7 @@ pub fn items(tokens: &[Token<'_>]) -> Vec<Item> {
 }
 
 /// For each opening bracket the index of the one that closes it; for other tokens, their own.
-fn closing(tokens: &[Token<'_>]) -> Vec<usize> {
+fn closing(tokens: &[Lexeme<'_>]) -> Vec<usize> {
     let mut closing: Vec<usize> = (0..tokens.len()).collect();
     let mut open = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
@@ -52,7 +52,7 @@ fn closing(tokens: &[Token<'_>]) -> Vec<usize> {
 }
 
 struct File<'a> {
-    tokens: &'a [Token<'a>],
+    tokens: &'a [Lexeme<'a>],
     closing: Vec<usize>,
 }
 

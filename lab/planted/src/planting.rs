@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::places::{Item, items};
 use crate::slips::{Edit, Spot};
-use crate::tokens::{Token, tokens};
+use crate::tokens::{Lexeme, tokens};
 
 /// Some bytes of a file, and what replaces them.
 struct Replacement {
@@ -74,7 +74,7 @@ fn plant_file(text: &str, edits: &[(&str, &Edit)]) -> Result<String, Vec<String>
 }
 
 /// What an edit replaces, or what its file lacks.
-fn cut(tokens: &[Token<'_>], items: &[Item], edit: &Edit) -> Result<Replacement, String> {
+fn cut(tokens: &[Lexeme<'_>], items: &[Item], edit: &Edit) -> Result<Replacement, String> {
     let place = &edit.place;
     let mut places: Vec<&Item> = items.iter().filter(|item| item.is_called(place)).collect();
     // The whole path names no item of a longer one.
@@ -108,7 +108,7 @@ fn cut(tokens: &[Token<'_>], items: &[Item], edit: &Edit) -> Result<Replacement,
             range.ok_or(format!("has `{text}` {count} times in `{place}`, and `nth` is {nth}"))?
         }
     };
-    let end_of = |index: usize| tokens.get(index).map_or(0, Token::end);
+    let end_of = |index: usize| tokens.get(index).map_or(0, Lexeme::end);
     let end = end_of(range.end - 1);
     let is_before = matches!(edit.spot, Spot::Before(_));
     Ok(match edit.spot {
@@ -127,7 +127,7 @@ fn cut(tokens: &[Token<'_>], items: &[Item], edit: &Edit) -> Result<Replacement,
 }
 
 /// Where some of the items have this text, as ranges of tokens.
-fn occurrences(all: &[Token<'_>], places: &[&Item], text: &str) -> Vec<Range<usize>> {
+fn occurrences(all: &[Lexeme<'_>], places: &[&Item], text: &str) -> Vec<Range<usize>> {
     let wanted = tokens(text);
     let fits = |at: &usize| {
         let here = all.iter().skip(*at).map(|token| token.text);

@@ -2,7 +2,7 @@
 
 /// Part of a file: a name, a number, `::`, one character of punctuation, or a literal in quotes.
 #[derive(Debug, Clone, Copy)]
-pub struct Token<'a> {
+pub struct Lexeme<'a> {
     /// The token as it stands in the file.
     pub text: &'a str,
     /// The offset of its first byte.
@@ -11,7 +11,7 @@ pub struct Token<'a> {
     pub is_quoted: bool,
 }
 
-impl Token<'_> {
+impl Lexeme<'_> {
     /// The offset after its last byte.
     #[must_use]
     pub fn end(&self) -> usize {
@@ -27,7 +27,7 @@ impl Token<'_> {
 
 /// The tokens of a text. Comments are left out. A literal that doesn't end reaches to the end.
 #[must_use]
-pub fn tokens(text: &str) -> Vec<Token<'_>> {
+pub fn tokens(text: &str) -> Vec<Lexeme<'_>> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(first) = text[at..].chars().next() {
@@ -46,7 +46,7 @@ pub fn tokens(text: &str) -> Vec<Token<'_>> {
             first.len_utf8()
         };
         if comment.is_none() && !first.is_whitespace() {
-            found.push(Token { text: &rest[..length], at, is_quoted: quoted.is_some() });
+            found.push(Lexeme { text: &rest[..length], at, is_quoted: quoted.is_some() });
         }
         at += length;
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_literal_that_does_not_end_reaches_to_the_end() {
         for text in ["\"a", "r#\"a\"", "/* a", "'\\", "'", "\"\\"] {
-            let end = tokens(text).last().map_or(text.len(), super::Token::end);
+            let end = tokens(text).last().map_or(text.len(), super::Lexeme::end);
             assert_eq!(end, text.len());
         }
     }

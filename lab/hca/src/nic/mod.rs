@@ -35,7 +35,7 @@ use crate::abi::event;
 use crate::boundary::{Answers, Objects};
 use crate::memory::Memory;
 use crate::settings::Settings;
-use crate::wqe::Remote;
+use crate::wqe::RemoteAddress;
 
 /// Letters that one turn takes.
 const LETTERS: usize = 64;
@@ -415,7 +415,7 @@ impl<M: Memory> Function<M> {
                 match (qp, into) {
                     (Some(qp), Some(into)) => qp.tag_requests.push_back(TagRequest::Read {
                         handle,
-                        remote: Remote { at: remote.va, rkey: remote.rkey },
+                        remote: RemoteAddress { at: remote.va, rkey: remote.rkey },
                         into,
                         length: remote.len,
                         done: 0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::abi::access;
 use crate::cqe::{Opcode, Syndrome};
 use crate::gid::Route;
-use crate::wqe::{Atomic, Remote};
+use crate::wqe::{Atomic, RemoteAddress};
 
 /// A LID that no port has.
 pub(crate) const NOWHERE: u16 = u16::MAX;
@@ -67,17 +67,17 @@ pub(crate) enum Request {
     Send(Message),
     /// Bytes to write. `ends`: the immediate data that ends a long WRITE, with its whole length.
     Write {
-        to: Remote,
+        to: RemoteAddress,
         message: Message,
         length: u32,
         is_last: bool,
     },
     Read {
-        from: Remote,
+        from: RemoteAddress,
         length: u32,
     },
     Atomic {
-        at: Remote,
+        at: RemoteAddress,
         operation: Atomic,
     },
 }

@@ -9,7 +9,7 @@ use super::fabric::UnderWay;
 use super::packet::Request;
 use super::receive_queue::Rq;
 use crate::abi::{ModifyQp, qp_mask};
-use crate::wqe::{Remote, Segment};
+use crate::wqe::{RemoteAddress, Segment};
 
 /// `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(crate) struct AnswerRoom {
 pub(crate) struct Parts {
     pub(crate) index: u16,
     pub(crate) opcode: u8,
-    pub(crate) remote: Remote,
+    pub(crate) remote: RemoteAddress,
     /// The program's memory, or the bytes of the request itself.
     pub(crate) segments: Vec<Segment>,
     pub(crate) inline: Option<Vec<u8>>,
@@ -119,7 +119,7 @@ pub(crate) struct Parts {
 /// What the device itself does on a queue pair, for its list of tags.
 #[derive(Clone, Debug)]
 pub(crate) enum TagRequest {
-    Read { handle: Handle, remote: Remote, into: Segment, length: u32, done: u32 },
+    Read { handle: Handle, remote: RemoteAddress, into: Segment, length: u32, done: u32 },
     Fin { handle: Handle, bytes: Vec<u8> },
 }
 

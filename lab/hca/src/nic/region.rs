@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::abi::access;
-use crate::wqe::{Remote, Segment};
+use crate::wqe::{RemoteAddress, Segment};
 
 /// A registered span of memory.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl Regions {
     }
 
     /// Where the memory of a key is, if the key covers it and allows all of `wanted`.
-    pub(crate) fn find(&self, pd: u32, of: Remote, length: u64, wanted: u32) -> Option<u64> {
+    pub(crate) fn find(&self, pd: u32, of: RemoteAddress, length: u64, wanted: u32) -> Option<u64> {
         let region = self.regions.get(&of.rkey)?;
         let offset = of.at.checked_sub(region.named)?;
         let fits = offset.checked_add(length)? <= region.length;
@@ -90,7 +90,7 @@ impl Regions {
             if part == 0 {
                 break;
             }
-            let of = Remote { at: segment.at.checked_add(skip)?, rkey: segment.lkey };
+            let of = RemoteAddress { at: segment.at.checked_add(skip)?, rkey: segment.lkey };
             found.push((self.find(pd, of, part, wanted)?, usize::try_from(part).ok()?));
             skip = 0;
             left -= part;
@@ -137,7 +137,7 @@ mod tests {
     fn a_domain_is_in_use_while_it_has_a_region() {
         let mut regions = Regions::default();
         let key = regions.add(region(1)).unwrap();
-        let start = Remote { at: 7000, rkey: key };
+        let start = RemoteAddress { at: 7000, rkey: key };
         assert!(regions.uses(1) && !regions.uses(2));
         let removed = regions.remove(key).unwrap();
         assert!(!regions.uses(1) && regions.find(1, start, 1, 0).is_none());
@@ -149,7 +149,7 @@ mod tests {
     fn a_key_covers_its_bytes_for_what_it_allows() {
         let mut regions = Regions::default();
         let key = regions.add(region(1)).unwrap();
-        let of = |at| Remote { at, rkey: key };
+        let of = |at| RemoteAddress { at, rkey: key };
         let find = |at, length, wanted| regions.find(1, of(at), length, wanted);
         assert_eq!(find(7000, 50, ALL), Some(1000));
         assert_eq!((find(7010, 40, 0), find(7050, 0, 0)), (Some(1010), Some(1050)));
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(find(7000, 1, access::REMOTE_READ), Some(1000));
         assert_eq!(find(7000, 1, access::REMOTE_READ | access::REMOTE_ATOMIC), None);
         assert_eq!(regions.find(2, of(7000), 1, 0), None, "of another domain");
-        assert_eq!(regions.find(1, Remote { rkey: key ^ 0x100, ..of(7000) }, 1, 0), None);
+        assert_eq!(regions.find(1, RemoteAddress { rkey: key ^ 0x100, ..of(7000) }, 1, 0), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::cqe::{Cqe, Opcode, Syndrome};
 use crate::gid::{ROUTE_BYTES, Route};
 use crate::knobs::is_one_partition;
 use crate::memory::Memory;
-use crate::wqe::{Atomic, Remote};
+use crate::wqe::{Atomic, RemoteAddress};
 
 /// Old values of atomic operations that are kept for a peer that asks again.
 const ATOMICS_KEPT: usize = 16;
@@ -189,7 +189,7 @@ impl Qp {
     fn read<M: Memory>(
         &self,
         adapter: &mut Adapter<M>,
-        from: Remote,
+        from: RemoteAddress,
         length: u32,
     ) -> Result<Arc<[u8]>, Syndrome> {
         if length == 0 {
@@ -210,7 +210,7 @@ impl Qp {
     fn change_word<M: Memory>(
         &self,
         adapter: &mut Adapter<M>,
-        to: Remote,
+        to: RemoteAddress,
         operation: Atomic,
     ) -> Result<u64, Syndrome> {
         if !to.at.is_multiple_of(8) {
@@ -239,7 +239,7 @@ impl Qp {
     fn write<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
-        to: Remote,
+        to: RemoteAddress,
         message: &Message,
         ended: Option<u32>,
     ) -> Answer {

@@ -13,7 +13,9 @@ use crate::abi::event;
 use crate::cqe::Syndrome;
 use crate::gid::Route;
 use crate::memory::Memory;
-use crate::wqe::{self, AddressVector, BLOCK, BLOCKS_MAX, Kind, Piece, Remote, Segment, Wqe};
+use crate::wqe::{
+    self, AddressVector, BLOCK, BLOCKS_MAX, Kind, Piece, RemoteAddress, Segment, Wqe,
+};
 
 /// Bytes of a part of a READ or a WRITE.
 const PART: u32 = 256 << 10;
@@ -217,7 +219,7 @@ impl Qp {
                 let part = (length - done).min(PART);
                 let is_last = done + part == length;
                 let at = remote.at.wrapping_add(done.into());
-                let request = Request::Read { from: Remote { at, ..remote }, length: part };
+                let request = Request::Read { from: RemoteAddress { at, ..remote }, length: part };
                 let ends = Ends::TagRead { handle, is_last };
                 let into = AnswerRoom { segments: vec![into], offset: done.into() };
                 if !self.issue(adapter, request, ends, into) {
@@ -253,7 +255,8 @@ impl Qp {
             return false;
         }
         let is_last = parts.done + part == parts.length;
-        let remote = Remote { at: parts.remote.at.wrapping_add(parts.done.into()), ..parts.remote };
+        let remote =
+            RemoteAddress { at: parts.remote.at.wrapping_add(parts.done.into()), ..parts.remote };
         let ends = Ends::Wqe {
             index: parts.index,
             opcode: parts.opcode,

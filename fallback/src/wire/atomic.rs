@@ -1,8 +1,8 @@
 //! Atomic operations on elements of a region: types, operations, and what each of them does.
 //!
 //! The operations and types are those of libfabric's fi_atomic(3), `long double` and its complex
-//! type left out: no type of Rust computes as the C compiler does there. Integers wrap. Elements are
-//! in the byte order of the processor, so all workers of a job have the same one. They need no
+//! type left out: no type of Rust computes as the C compiler does there. Integers wrap. Elements
+//! are in the byte order of the processor, so all workers of a job have the same one. They need no
 //! alignment.
 
 /// The type of an element.
@@ -207,7 +207,7 @@ impl ElementUse {
 }
 
 /// The number types, and what an operation makes of one element.
-trait Element: Copy + PartialEq {
+trait Arithmetic: Copy + PartialEq {
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     fn sum(self, other: Self) -> Self;
@@ -220,9 +220,10 @@ trait Element: Copy + PartialEq {
 }
 
 /// The new value of an element; `None`: it stays.
-fn changed<E: Element>(op: AtomicOp, old: E, operand: E, compare: E) -> Option<E> {
+fn changed<E: Arithmetic>(op: AtomicOp, old: E, operand: E, compare: E) -> Option<E> {
     let zero = E::truth(false);
-    let (is_old, is_operand) = (old != zero, operand != zero);
+    let is_old = old != zero;
+    let is_operand = operand != zero;
     let order = compare.order(old);
     let swap = |does: bool| does.then_some(operand);
     match op {
@@ -247,7 +248,7 @@ fn changed<E: Element>(op: AtomicOp, old: E, operand: E, compare: E) -> Option<E
     }
 }
 
-fn change<E: Element>(op: AtomicOp, old: &mut [u8], operand: &[u8], compare: &[u8]) {
+fn change<E: Arithmetic>(op: AtomicOp, old: &mut [u8], operand: &[u8], compare: &[u8]) {
     if let Some(new) = changed(op, E::read(old), E::read(operand), E::read(compare)) {
         new.write(old);
     }
@@ -295,7 +296,7 @@ macro_rules! bytes_of {
 
 macro_rules! integers {
     ($($type:ty)*) => {$(
-        impl Element for $type {
+        impl Arithmetic for $type {
             bytes_of!($type);
 
             fn sum(self, other: Self) -> Self {
@@ -326,7 +327,7 @@ integers!(i8 u8 i16 u16 i32 u32 i64 u64 i128 u128);
 
 macro_rules! floats {
     ($($type:ty)*) => {$(
-        impl Element for $type {
+        impl Arithmetic for $type {
             bytes_of!($type);
 
             fn sum(self, other: Self) -> Self {
@@ -356,7 +357,7 @@ struct Complex<E> {
     imaginary: E,
 }
 
-impl<E: Element + std::ops::Neg<Output = E>> Element for Complex<E> {
+impl<E: Arithmetic + std::ops::Neg<Output = E>> Arithmetic for Complex<E> {
     fn read(bytes: &[u8]) -> Self {
         let (real, imaginary) = bytes.split_at(bytes.len() / 2);
         Complex { real: E::read(real), imaginary: E::read(imaginary) }
@@ -393,6 +394,7 @@ impl<E: Element + std::ops::Neg<Output = E>> Element for Complex<E> {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "takes numbers apart")]
 mod tests {
     use std::cmp::Ordering;
 
@@ -404,7 +406,7 @@ mod tests {
         region
     }
 
-    /// An element of an integer type as a wide integer, and back. Nothing of `Element` is used.
+    /// An element of an integer type as a wide integer, and back. Nothing of `Arithmetic` is used.
     fn wide(of: AtomicType, bytes: &[u8]) -> i128 {
         let mut all = [0; 16];
         all[..bytes.len()].copy_from_slice(bytes);
