@@ -117,6 +117,16 @@ fn a_wrong_token_right_or_place_is_an_error_of_the_operation_alone() {
 }
 
 #[test]
+fn a_put_that_is_too_long_writes_nothing() {
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, vec![7; 200_000], Rights::ALL) else { return };
+    assert_eq!(refusal(&p, remote.put(50_000, bytes(150_001))), RemoteFault::OutOfBounds);
+    assert_eq!(contents(&region), [7; 200_000]);
+    p.ok(remote.put(50_000, bytes(150_000)));
+    assert_eq!(contents(&region)[50_000..], bytes(150_000));
+}
+
+#[test]
 fn a_region_that_closes_ends_what_is_under_way_and_nobody_reaches_its_memory() {
     let p = pair();
     let Some((region, remote)) = exposed(&p, bytes(4 << 20), Rights::ALL) else { return };

@@ -233,8 +233,7 @@ impl InitiatorSide {
             }
             RemoteAction::Atomic { element, operands, count, old } => {
                 let size = element.of.size();
-                let room =
-                    (message_max - RmaHeader::BYTES_MAX) / (size * element.op.operands().max(1));
+                let room = (message_max - RmaHeader::LONG) / (size * element.op.operands().max(1));
                 let step = if old.is_some() { room.min(FETCHED_MAX / size) } else { room };
                 op.step = step * size;
                 let begun = op.sent / size;

@@ -75,6 +75,8 @@ pub(crate) enum RmaTurn {
     More,
     /// There is more, and the device has no room.
     NoRoom,
+    /// The peer takes no messages that are long enough.
+    TooShort,
 }
 
 impl Rma {
@@ -148,6 +150,9 @@ impl Rma {
     ) -> RmaTurn {
         let Rma { regions, peers, notices } = self;
         let Some(RmaPeer { initiator, owner }) = peers.get_mut(&id) else { return RmaTurn::Over };
+        if message_max < RmaHeader::MESSAGE_MIN {
+            return RmaTurn::TooShort;
+        }
         let mut bytes = 0;
         let mut turn = RmaTurn::Over;
         loop {

@@ -75,7 +75,7 @@ impl Side {
 
 #[test]
 fn operations_in_pieces_end_however_little_room_there_is() {
-    for (seed, message_max) in [(1, 80), (2, 200), (3, 5000), (4, 65536)] {
+    for (seed, message_max) in [(1, RmaHeader::MESSAGE_MIN), (2, 200), (3, 5000), (4, 65536)] {
         let mut numbers = Numbers(seed);
         let [mut initiator, mut owner] = [Side::new(seed), Side::new(seed + 9)];
         let memory = Buffer::zeroed(3000);
@@ -143,6 +143,20 @@ fn operations_in_pieces_end_however_little_room_there_is() {
         initiator.send(message_max, 1);
         assert!(owner.rma.peers.is_empty() && initiator.rma.peers.is_empty());
     }
+}
+
+#[test]
+fn a_turn_ends_after_so_many_bytes_however_much_room_there_is() {
+    let mut side = Side::new(1);
+    side.begin(RegionKey(1), 0, RemoteAction::Put { from: vec![0; 1 << 20].into(), notice: None });
+    let mut turns = 0;
+    while side.rma.has_unsent() {
+        side.send(1000, usize::MAX);
+        turns += 1;
+        let bytes: usize = side.sent.drain(..).map(|message| message.len()).sum();
+        assert!(bytes < TURN_BYTES + 1000, "{bytes} bytes in a turn");
+    }
+    assert!(turns >= 16, "{turns}");
 }
 
 /// Headers of every kind with values at, below and above each limit: in any order, with any number

@@ -7,7 +7,7 @@ use tagmatch_device::{Buffer, Device, ExposureId, Outgoing, PeerId, Refused};
 
 use super::Sending;
 use crate::credit::Amount;
-use crate::error::Fault;
+use crate::error::{Fault, PeerFault};
 use crate::peers::peer::{BacklogSend, PeerState};
 use crate::requests::request::SendMode;
 use crate::rma::RmaTurn;
@@ -162,6 +162,10 @@ impl Sending {
             RmaTurn::Over => {}
             RmaTurn::More => self.try_again(state, id),
             RmaTurn::NoRoom => self.wait_for_room(state, id),
+            RmaTurn::TooShort => {
+                let what = "it takes no messages of 64 bytes, which one-sided operations need";
+                state.todo.push(Todo::Break(id, PeerFault::Device { what }));
+            }
         }
     }
 

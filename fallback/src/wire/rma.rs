@@ -68,7 +68,10 @@ impl RmaHeader {
     pub const BYTES_MAX: usize = 40;
     /// Bytes in the header of [`RmaHeader::Data`], and of [`RmaHeader::Done`].
     pub const ANSWER_BYTES: usize = 16;
-    const LONG: usize = 32;
+    /// Bytes in the header of a get, of an atomic operation, and of a put without a notice.
+    pub const LONG: usize = 32;
+    /// A peer has to take messages of so many bytes: an element of 16 bytes with both operands.
+    pub const MESSAGE_MIN: usize = Self::LONG + 2 * 16;
     const PUT: u8 = 8;
     const GET: u8 = 9;
     const ATOMIC: u8 = 10;

@@ -10,6 +10,7 @@
 //! | `world` | the calls of a program and their results | which results are right |
 //! | `oracle` | which results are right, from what is seen outside | the code under test |
 //! | `exhaust` | every interleaving of a small scope, on a NIC driven by hand | seeds |
+//! | `one_sided` | one-sided operations, by a world and an oracle of its own | programs |
 //! | `run`, `shrink` | a run from plan to report; a smaller plan | |
 //!
 //! # A run
@@ -36,6 +37,7 @@ mod adapter;
 mod exhaust;
 mod history;
 mod limited_ends;
+mod one_sided;
 mod oracle;
 mod payload;
 mod profile;
@@ -49,6 +51,7 @@ mod world;
 
 pub use adapter::{Adapter, Bare, ModelNic, Several};
 pub use exhaust::{Explored, Failure, Scope};
+pub use one_sided::run_one_sided;
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
 pub use program::{Ask, Mode, Op, SendCall};
 pub use run::{Plan, Report, THOROUGH_EVERY};

@@ -1,6 +1,8 @@
 //! A few hundred seeds of every profile find nothing, and one seed always gives the same history.
 
-use tagmatch_sim::{Bare, Counts, PROFILES, Plan, Profile, Report, Several};
+use tagmatch_sim::{
+    Bare, Counts, ModelNic, PROFILES, Plan, Profile, Report, Several, run_one_sided,
+};
 
 const STEPS: u32 = 120;
 
@@ -76,4 +78,21 @@ fn as_many_workers_as_asked_for() {
             assert_eq!(run(profile, &plan, false).violation, None, "{} {workers}", profile.name);
         }
     }
+}
+
+/// `SIM_SEEDS` seeds of `SIM_STEPS` steps; few of them by default. With a NIC, too.
+#[test]
+fn one_sided_operations_take_effect_once_and_in_order() {
+    let number =
+        |name, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());
+    let mut succeeded = 0;
+    let seeds = number("SIM_SEEDS", 300);
+    for seed in 0..seeds {
+        let steps = number("SIM_STEPS", 300).try_into().unwrap();
+        let nic = ModelNic { fails: false };
+        for done in [run_one_sided(&Bare, seed, steps), run_one_sided(&nic, seed, steps)] {
+            succeeded += done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+        }
+    }
+    assert!(succeeded > 2 * 60 * seeds, "{succeeded}");
 }
