@@ -7,8 +7,21 @@ use tagmatch_testkit::random::Random;
 
 use crate::wire::Wire;
 
+/// What stands between a wire and an engine in a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Devices {
+    /// Nothing.
+    Bare(Bare),
+    /// A NIC that matches.
+    Nic(ModelNic),
+    /// Several networks.
+    Several,
+    /// Several networks, on the first of which is a NIC that matches.
+    SeveralWithNic(ModelNic),
+}
+
 /// Makes the devices of a run.
-pub trait Adapter {
+pub(crate) trait Adapter {
     /// The device that engines run on.
     type Device: Device;
 
@@ -45,7 +58,10 @@ pub trait Adapter {
 
 /// Engines on bare wires.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bare;
+pub struct Bare {
+    /// The oracle predicts no match, as if a NIC decided.
+    pub is_unpredicted: bool,
+}
 
 impl Adapter for Bare {
     type Device = Wire;
@@ -55,7 +71,7 @@ impl Adapter for Bare {
     }
 
     fn software_decides(&self) -> bool {
-        true
+        !self.is_unpredicted
     }
 }
 
@@ -129,7 +145,7 @@ impl Adapter for ModelNic {
 /// over one wire, and all others over the best network that both are on. The first of its networks
 /// has what `A` puts on a wire.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Several<A>(pub A);
+pub(crate) struct Several<A>(pub(crate) A);
 
 impl<A: Adapter> Adapter for Several<A>
 where

@@ -49,7 +49,7 @@ mod wire;
 mod worker;
 mod world;
 
-pub use adapter::{Adapter, Bare, ModelNic, Several};
+pub use adapter::{Bare, Devices, ModelNic};
 pub use exhaust::{Explored, Failure, Scope};
 pub use one_sided::run_one_sided;
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};

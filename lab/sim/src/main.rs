@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use tagmatch_sim::{Adapter, Bare, Counts, PROFILES, Plan, Profile, Several, WireFault, shrink};
+use tagmatch_sim::{Counts, PROFILES, Plan, Profile, WireFault, shrink};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
 ///
@@ -75,13 +75,7 @@ fn main() -> ExitCode {
     }
     let profiles: Vec<&Profile> = args.profile.map_or(PROFILES.iter().collect(), |one| vec![one]);
     for profile in profiles {
-        let is_clean = match (profile.nic, profile.is_on_several()) {
-            (Some(nic), false) => run_profile(&args, profile, &nic),
-            (None, false) => run_profile(&args, profile, &Bare),
-            (Some(nic), true) => run_profile(&args, profile, &Several(nic)),
-            (None, true) => run_profile(&args, profile, &Several(Bare)),
-        };
-        if !is_clean {
+        if !run_profile(&args, profile) {
             return ExitCode::from(1);
         }
     }
@@ -89,7 +83,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs all seeds of one profile. Returns whether nothing was found.
-fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool {
+fn run_profile(args: &Args, profile: &Profile) -> bool {
     let begin = Instant::now();
     let began_cpu = cpu_seconds();
     let mut counts = Counts::default();
@@ -99,9 +93,9 @@ fn run_profile<A: Adapter>(args: &Args, profile: &Profile, adapter: &A) -> bool 
         let mut plan = Plan::new(profile, seed, args.steps, args.workers);
         plan.wire_fault = args.wire_fault;
         let keeps_lines = args.seeds == 1 && args.history.is_some();
-        let report = plan.run(adapter, keeps_lines);
+        let report = plan.run(keeps_lines);
         if report.violation.is_some() {
-            explain(args, profile, &plan, adapter);
+            explain(args, profile, &plan);
             return false;
         }
         if keeps_lines {
@@ -138,11 +132,11 @@ fn cpu_seconds() -> Option<f64> {
 }
 
 /// Makes a failing plan small and prints it.
-fn explain<A: Adapter>(args: &Args, profile: &Profile, plan: &Plan, adapter: &A) {
+fn explain(args: &Args, profile: &Profile, plan: &Plan) {
     // A panic of the code under test is a violation, and the report has its text.
     std::panic::set_hook(Box::new(|_| {}));
-    let small = shrink(plan, adapter);
-    let report = small.run(adapter, true);
+    let small = shrink(plan);
+    let report = small.run(true);
     let _ = std::panic::take_hook();
     let Some(violation) = report.violation else {
         eprintln!(

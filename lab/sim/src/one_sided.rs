@@ -24,7 +24,7 @@ use tagmatch_fallback::{
 use tagmatch_soft::{Pattern, Tag, TagMask};
 use tagmatch_testkit::random::{Random, mix};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Bare, Devices, Several};
 use crate::violation::{Rule, Verdict, Violation, ensure};
 use crate::wire::{Net, Wire, WireConfig};
 
@@ -93,7 +93,16 @@ struct OneSidedWorld<D: tagmatch_device::Device> {
 ///
 /// # Errors
 /// A rule was broken.
-pub fn run_one_sided<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<u64, Violation> {
+pub fn run_one_sided(devices: Devices, seed: u64, steps: u32) -> Result<u64, Violation> {
+    match devices {
+        Devices::Bare(bare) => run_on(&bare, seed, steps),
+        Devices::Nic(nic) => run_on(&nic, seed, steps),
+        Devices::Several => run_on(&Several(Bare::default()), seed, steps),
+        Devices::SeveralWithNic(nic) => run_on(&Several(nic), seed, steps),
+    }
+}
+
+fn run_on<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<u64, Violation> {
     let mut random = Random::stream(seed, 11);
     let workers = random.between((2, 4)) as usize;
     let eager_max = random.between((64, 300));

@@ -4,7 +4,7 @@ use tagmatch_fallback::{Amount, CreditConfig, EngineConfig};
 use tagmatch_soft::TagLayout;
 use tagmatch_testkit::random::{Random, mix};
 
-use crate::adapter::ModelNic;
+use crate::adapter::{Bare, Devices, ModelNic};
 use crate::wire::WireConfig;
 
 /// The frequency of each kind of step, in parts of the sum.
@@ -297,6 +297,17 @@ impl Profile {
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Profile> {
         PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// The devices of the runs.
+    #[must_use]
+    pub fn devices(&self) -> Devices {
+        match (self.nic, self.is_on_several()) {
+            (None, false) => Devices::Bare(Bare::default()),
+            (Some(nic), false) => Devices::Nic(nic),
+            (None, true) => Devices::Several,
+            (Some(nic), true) => Devices::SeveralWithNic(nic),
+        }
     }
 
     /// Whether workers reach their peers over several networks.

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Bare, Devices, Several};
 use crate::profile::{Profile, Setup};
 use crate::program::{Generator, Op};
 use crate::violation::{Rule, Verdict, Violation};
@@ -19,6 +19,8 @@ pub struct Plan {
     pub seed: u64,
     /// The settings, which the seed drew.
     pub setup: Setup,
+    /// What the engines run on.
+    pub devices: Devices,
     /// The steps of the workers.
     pub program: Vec<Op>,
     /// A fault of the wires.
@@ -31,12 +33,12 @@ impl Plan {
     /// The plan that a seed draws from a profile. `workers` overrides the drawn number.
     ///
     /// ```
-    /// use tagmatch_sim::{Bare, Plan, Profile};
+    /// use tagmatch_sim::{Plan, Profile};
     /// let profile = Profile::named("mixed").ok_or("no such profile")?;
     /// let plan = Plan::new(profile, 7, 1000, None);
-    /// let first = plan.run(&Bare, false);
+    /// let first = plan.run(false);
     /// assert_eq!(first.violation, None);
-    /// assert_eq!(first.digest, plan.run(&Bare, false).digest);
+    /// assert_eq!(first.digest, plan.run(false).digest);
     /// # Ok::<(), &str>(())
     /// ```
     #[must_use]
@@ -44,11 +46,24 @@ impl Plan {
         let setup = Setup::new(profile, seed, workers);
         let program = Generator::new(profile, &setup, seed).program(steps);
         let thorough = seed.is_multiple_of(THOROUGH_EVERY);
-        Plan { seed, setup, program, wire_fault: None, thorough }
+        let devices = profile.devices();
+        Plan { seed, setup, devices, program, wire_fault: None, thorough }
     }
 
     /// Runs the plan. With `keeps_lines` the report contains the history as text.
-    pub fn run<A: Adapter>(&self, adapter: &A, keeps_lines: bool) -> Report {
+    #[must_use]
+    pub fn run(&self, keeps_lines: bool) -> Report {
+        // Here alone the simulator is compiled for each kind of device. Programs that were generic
+        // over devices would each be compiled with a simulator of their own.
+        match self.devices {
+            Devices::Bare(bare) => self.run_on(&bare, keeps_lines),
+            Devices::Nic(nic) => self.run_on(&nic, keeps_lines),
+            Devices::Several => self.run_on(&Several(Bare::default()), keeps_lines),
+            Devices::SeveralWithNic(nic) => self.run_on(&Several(nic), keeps_lines),
+        }
+    }
+
+    fn run_on<A: Adapter>(&self, adapter: &A, keeps_lines: bool) -> Report {
         let Plan { setup, seed, wire_fault, .. } = self;
         let mut world = match World::new(setup, adapter, *seed, *wire_fault, keeps_lines) {
             Ok(world) => world,

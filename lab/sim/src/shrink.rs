@@ -4,7 +4,6 @@
 //! Hildebrandt 2002). A smaller plan is kept if it still breaks the same rule. The seed of the
 //! wires stays.
 
-use crate::adapter::Adapter;
 use crate::program::{Op, SendCall};
 use crate::run::Plan;
 use crate::violation::Rule;
@@ -12,18 +11,17 @@ use crate::violation::Rule;
 /// The most runs that shrinking may take.
 const RUNS_MAX: u32 = 4000;
 
-struct Shrinker<'a, A> {
-    adapter: &'a A,
+struct Shrinker {
     rule: Rule,
     runs: u32,
 }
 
 /// A smaller plan that breaks the same rule; the plan itself, if it breaks none.
 #[must_use]
-pub fn shrink<A: Adapter>(plan: &Plan, adapter: &A) -> Plan {
-    let report = plan.run(adapter, false);
+pub fn shrink(plan: &Plan) -> Plan {
+    let report = plan.run(false);
     let Some(violation) = report.violation else { return plan.clone() };
-    let mut shrinker = Shrinker { adapter, rule: violation.rule, runs: 0 };
+    let mut shrinker = Shrinker { rule: violation.rule, runs: 0 };
     let mut best = plan.clone();
     best.program.truncate(report.steps);
     if !shrinker.fails(&best) {
@@ -40,10 +38,10 @@ pub fn shrink<A: Adapter>(plan: &Plan, adapter: &A) -> Plan {
     }
 }
 
-impl<A: Adapter> Shrinker<'_, A> {
+impl Shrinker {
     fn fails(&mut self, plan: &Plan) -> bool {
         self.runs += 1;
-        let violation = plan.run(self.adapter, false).violation;
+        let violation = plan.run(false).violation;
         violation.is_some_and(|violation| violation.rule == self.rule)
     }
 

@@ -1,19 +1,8 @@
 //! A few hundred seeds of every profile find nothing, and one seed always gives the same history.
 
-use tagmatch_sim::{
-    Bare, Counts, ModelNic, PROFILES, Plan, Profile, Report, Several, run_one_sided,
-};
+use tagmatch_sim::{Bare, Counts, Devices, ModelNic, PROFILES, Plan, Profile, run_one_sided};
 
 const STEPS: u32 = 120;
-
-fn run(profile: &Profile, plan: &Plan, keeps_lines: bool) -> Report {
-    match (profile.nic, profile.is_on_several()) {
-        (Some(nic), false) => plan.run(&nic, keeps_lines),
-        (None, false) => plan.run(&Bare, keeps_lines),
-        (Some(nic), true) => plan.run(&Several(nic), keeps_lines),
-        (None, true) => plan.run(&Several(Bare), keeps_lines),
-    }
-}
 
 #[test]
 fn nothing_is_found() {
@@ -26,7 +15,7 @@ fn nothing_is_found() {
                 _ if profile.is_on_several() => 3 * STEPS,
                 _ => STEPS,
             };
-            let report = run(profile, &Plan::new(profile, seed, steps, None), false);
+            let report = Plan::new(profile, seed, steps, None).run(false);
             assert_eq!(report.violation, None, "{} seed {seed}", profile.name);
             counts.add(&report.counts);
         }
@@ -51,13 +40,13 @@ fn the_same_seed_is_the_same_history() {
     for profile in &PROFILES {
         for seed in [1, 1000, u64::MAX] {
             let plan = Plan::new(profile, seed, STEPS, None);
-            let first = run(profile, &plan, true);
-            let again = run(profile, &Plan::new(profile, seed, STEPS, None), true);
+            let first = plan.run(true);
+            let again = Plan::new(profile, seed, STEPS, None).run(true);
             assert_eq!(first.digest, again.digest, "{} seed {seed}", profile.name);
             assert_eq!(first.counts, again.counts);
             assert!(first.lines == again.lines && !first.lines.is_empty());
             // Keeping the history as text changes nothing.
-            assert_eq!(run(profile, &plan, false).digest, first.digest);
+            assert_eq!(plan.run(false).digest, first.digest);
         }
     }
 }
@@ -65,7 +54,7 @@ fn the_same_seed_is_the_same_history() {
 #[test]
 fn other_seeds_are_other_histories() {
     let profile = Profile::named("mixed").unwrap();
-    let digest = |seed| Plan::new(profile, seed, STEPS, None).run(&Bare, false).digest;
+    let digest = |seed| Plan::new(profile, seed, STEPS, None).run(false).digest;
     assert!((0..20).map(digest).collect::<std::collections::BTreeSet<_>>().len() == 20);
 }
 
@@ -75,7 +64,7 @@ fn as_many_workers_as_asked_for() {
         for workers in [1, 2, 9] {
             let plan = Plan::new(profile, 5, STEPS, Some(workers));
             assert_eq!(plan.setup.workers, workers);
-            assert_eq!(run(profile, &plan, false).violation, None, "{} {workers}", profile.name);
+            assert_eq!(plan.run(false).violation, None, "{} {workers}", profile.name);
         }
     }
 }
@@ -89,8 +78,8 @@ fn one_sided_operations_take_effect_once_and_in_order() {
     let seeds = number("SIM_SEEDS", 300);
     for seed in 0..seeds {
         let steps = number("SIM_STEPS", 300).try_into().unwrap();
-        let nic = ModelNic { fails: false };
-        for done in [run_one_sided(&Bare, seed, steps), run_one_sided(&nic, seed, steps)] {
+        for devices in [Devices::Bare(Bare::default()), Devices::Nic(ModelNic { fails: false })] {
+            let done = run_one_sided(devices, seed, steps);
             succeeded += done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         }
     }

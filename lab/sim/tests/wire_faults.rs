@@ -1,32 +1,23 @@
 //! The oracle finds each fault of the wires, even by the rules of order alone, and the failing
 //! program can be shrunk.
 
-use tagmatch_device::DeviceError;
-use tagmatch_sim::{Adapter, Bare, Plan, Profile, Rule, Wire, WireFault, shrink};
+use tagmatch_sim::{Bare, Devices, Plan, Profile, Rule, WireFault, shrink};
 
-/// Bare wires with an oracle that predicts no match, as if a NIC decided.
-struct Unpredicted;
-
-impl Adapter for Unpredicted {
-    type Device = Wire;
-
-    fn device(&self, wire: Wire, _: u64) -> Result<Wire, DeviceError> {
-        Ok(wire)
-    }
-
-    fn software_decides(&self) -> bool {
-        false
-    }
-}
+/// Bare wires with an oracle that predicts each match, and one that predicts none, as if a NIC
+/// decided.
+const PREDICTED: Bare = Bare { is_unpredicted: false };
+const UNPREDICTED: Bare = Bare { is_unpredicted: true };
 
 const SEEDS: u64 = 60;
 
 /// A failing plan, and the rule that it breaks.
-fn find<A: Adapter>(adapter: &A, profile: &str, wire_fault: WireFault) -> (Plan, Rule) {
+fn find(bare: Bare, profile: &str, wire_fault: WireFault) -> (Plan, Rule) {
     let profile = Profile::named(profile).unwrap();
     for seed in 0..SEEDS {
-        let plan = Plan { wire_fault: Some(wire_fault), ..Plan::new(profile, seed, 400, None) };
-        if let Some(violation) = plan.run(adapter, false).violation {
+        let drawn = Plan::new(profile, seed, 400, None);
+        let devices = Devices::Bare(bare);
+        let plan = Plan { wire_fault: Some(wire_fault), devices, ..drawn };
+        if let Some(violation) = plan.run(false).violation {
             return (plan, violation.rule);
         }
     }
@@ -37,15 +28,15 @@ fn find<A: Adapter>(adapter: &A, profile: &str, wire_fault: WireFault) -> (Plan,
 fn every_wire_fault_is_found() {
     for wire_fault in WireFault::ALL {
         for profile in ["mixed", "large"] {
-            find(&Bare, profile, wire_fault);
-            find(&Unpredicted, profile, wire_fault);
+            find(PREDICTED, profile, wire_fault);
+            find(UNPREDICTED, profile, wire_fault);
         }
     }
 }
 
 #[test]
 fn the_rule_is_the_one_that_was_broken() {
-    let mixed = |wire_fault| find(&Unpredicted, "mixed", wire_fault).1;
+    let mixed = |wire_fault| find(UNPREDICTED, "mixed", wire_fault).1;
     assert!(matches!(
         mixed(WireFault::Reorder),
         Rule::Overtaken | Rule::PostedOrder | Rule::TooEarly
@@ -60,20 +51,20 @@ fn a_failing_plan_shrinks_and_still_fails() {
     for wire_fault in
         [WireFault::Reorder, WireFault::Duplicate, WireFault::Drop, WireFault::Corrupt]
     {
-        let (plan, rule) = find(&Unpredicted, "mixed", wire_fault);
-        let small = shrink(&plan, &Unpredicted);
-        let report = small.run(&Unpredicted, true);
+        let (plan, rule) = find(UNPREDICTED, "mixed", wire_fault);
+        let small = shrink(&plan);
+        let report = small.run(true);
         let violation = report.violation.unwrap();
         assert_eq!(violation.rule, rule);
         assert!(small.program.len() <= 40, "{wire_fault:?}: {} steps left", small.program.len());
         assert!(!report.lines.is_empty());
         // Shrinking is deterministic.
-        assert_eq!(shrink(&plan, &Unpredicted).program, small.program);
+        assert_eq!(shrink(&plan).program, small.program);
     }
 }
 
 #[test]
 fn a_plan_that_does_not_fail_stays_as_it_is() {
     let plan = Plan::new(Profile::named("mixed").unwrap(), 3, 100, None);
-    assert_eq!(shrink(&plan, &Bare).program, plan.program);
+    assert_eq!(shrink(&plan).program, plan.program);
 }
