@@ -134,7 +134,9 @@ fn sleep_and_watch<A: Access, R>(
     bounds: &SleepBounds<'_>,
     look: &mut impl FnMut(&mut State) -> (usize, Option<R>),
 ) -> io::Result<Option<R>> {
-    let waker = A::SHARED.then(|| Waker::from(Arc::clone(eventfd)));
+    // Without other threads, it is known by its waker alone that a thread waits for a message.
+    let is_for_message = matches!(bounds.awaited, Awaited::Message(_));
+    let waker = (A::SHARED || is_for_message).then(|| Waker::from(Arc::clone(eventfd)));
     let mut watched = Vec::new();
     // Both under one lock: an end that is there when this thread watches the queue, and that
     // another thread takes before this one looks, would leave this thread without a waker.
@@ -264,7 +266,7 @@ impl<'a, A: Access> Asleep<'a, A> {
 
     /// Arms the device, and counts this thread if that was possible.
     pub(crate) fn begin(&mut self, state: &mut State) {
-        self.is_counted = state.engine.as_dyn_mut().arm();
+        self.is_counted = state.arm();
         state.sleepers += usize::from(self.is_counted);
     }
 }

@@ -379,7 +379,14 @@ impl<A: Access> WorkerOf<A> {
     /// Asks that [`event_descriptor`](Self::event_descriptor) become readable at the next event.
     /// `false`: there is something to do already; make progress and arm again.
     pub fn arm(&self) -> bool {
-        self.access.with(|state| state.engine.as_dyn_mut().arm())
+        self.access.with(State::arm)
+    }
+
+    /// Whether [`event_descriptor`](Self::event_descriptor) tells of each message that no receive
+    /// takes. A device that matches by itself may take it in during any call.
+    #[doc(hidden)]
+    pub fn reports_messages(&self) -> bool {
+        self.access.with(|state| matches!(state.engine, WorkerEngine::Matching(_)))
     }
 
     /// Lets a thread sleep without holding the worker; see [`Sleeper`].

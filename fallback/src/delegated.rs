@@ -315,6 +315,10 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
         self.device.arm()
     }
 
+    fn await_messages(&mut self, is_awaited: bool) {
+        self.device.await_messages(is_awaited);
+    }
+
     #[inline]
     fn has_work(&self) -> bool {
         self.device.has_work()

@@ -327,6 +327,12 @@ pub trait MatchEngine: FlushEngine + RmaEngine {
     /// already, call [`MatchEngine::progress`] first.
     fn arm(&mut self) -> bool;
 
+    /// Whether a thread that sleeps waits for a message that no receive takes:
+    /// [`MatchingDevice::await_messages`](tagmatch_device::matching::MatchingDevice::await_messages).
+    fn await_messages(&mut self, is_awaited: bool) {
+        let _ = is_awaited;
+    }
+
     /// Whether there is something to do that an armed descriptor does not tell of, since a call
     /// began it that made no progress.
     fn has_work(&self) -> bool;

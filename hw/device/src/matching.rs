@@ -262,6 +262,14 @@ pub trait MatchingDevice {
     /// and arm again.
     fn arm(&mut self) -> bool;
 
+    /// Whether a thread that sleeps waits for a message that no receive takes. From the next
+    /// [`MatchingDevice::arm`] on, a device whose library doesn't report such a message makes the
+    /// descriptor readable now and then, so that the thread looks. By default such a message is an
+    /// event.
+    fn await_messages(&mut self, is_awaited: bool) {
+        let _ = is_awaited;
+    }
+
     /// Ends what [`MatchingDevice::arm`] began.
     fn disarm(&mut self);
 

@@ -190,6 +190,10 @@ impl<T: TagTransport> MatchingDevice for Matching<T> {
         polling::fall_asleep(&mut self.transport)
     }
 
+    fn await_messages(&mut self, is_awaited: bool) {
+        self.transport.core_mut().awaits_messages = is_awaited;
+    }
+
     fn disarm(&mut self) {
         self.transport.core_mut().alarm.disarm();
     }

@@ -85,7 +85,9 @@ pub(crate) fn fall_asleep<T: TagTransport>(transport: &mut T) -> bool {
     }
     let due = transport.core().meeting.next_due().into_iter().chain(transport.next_due()).min();
     let due = due.map(|due| due.saturating_duration_since(Instant::now()));
-    let period = if is_ending(transport) { Some(PERIOD) } else { transport.sleep_max() };
+    let looks = transport.core().awaits_messages && !transport.reports_messages();
+    let is_polled = looks || is_ending(transport);
+    let period = if is_polled { Some(PERIOD) } else { transport.sleep_max() };
     transport.core_mut().alarm.arm(due.into_iter().chain(period).min());
     true
 }

@@ -188,6 +188,12 @@ pub trait TagTransport: MeetingHost + Sized {
     /// How long a thread may sleep, if the descriptor doesn't tell of everything.
     fn sleep_max(&self) -> Option<Duration>;
 
+    /// Whether the descriptor tells of a message that no receive takes, or progress does that takes
+    /// it in.
+    fn reports_messages(&self) -> bool {
+        true
+    }
+
     /// Whether something of the device's own waits, for which receivers may wait.
     fn holds_packets(&self) -> bool {
         false
@@ -217,6 +223,8 @@ pub struct FabricCore<T: TagTransport> {
     /// Messages that matched probes took, until they are received or dropped.
     pub(crate) held: Slab<T::Taken>,
     pub(crate) polls: u32,
+    /// A thread that sleeps waits for a message that no receive takes.
+    pub(crate) awaits_messages: bool,
     pub(crate) alarm: Alarm,
 }
 
@@ -239,6 +247,7 @@ impl<T: TagTransport> FabricCore<T> {
             events: VecDeque::new(),
             held: Slab::default(),
             polls: 0,
+            awaits_messages: false,
             alarm,
         })
     }

@@ -333,6 +333,12 @@ impl TagTransport for OfiTransport {
         }
     }
 
+    /// The library stores such a message during any call, also during the read of the answer to a
+    /// look, and no completion tells of it (fi_cq(3)).
+    fn reports_messages(&self) -> bool {
+        false
+    }
+
     /// Receivers may wait for packets.
     fn holds_packets(&self) -> bool {
         let is_packet = |packet: &OfiOperation| packet.kind == Kind::ControlOut && !packet.is_told;
