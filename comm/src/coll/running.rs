@@ -146,12 +146,12 @@ fn run_now<N: Net>(
         }
         driver.progress();
         {
-            let DriverState { net, ft, .. } = &mut *driver.lock();
-            ft.poll_soon();
+            let DriverState { net, .. } = &mut *driver.lock();
             if part.look_closely(net)? == Stand::Done {
                 return Ok(part.operation.result());
             }
         }
+        waiting.poll_soon();
         waiting.rest();
     }
 }

@@ -77,9 +77,13 @@ impl<N: Net> Comm<N> {
 
     fn until<R>(&self, look: impl Fn() -> Result<Option<R>, Error>) -> Result<R, Error> {
         let mut waiting = Waiting::new(self.driver());
+        let reports_messages = self.driver().lock().net.reports_messages();
         loop {
             if let Some(found) = look()? {
                 return Ok(found);
+            }
+            if !reports_messages {
+                waiting.poll_soon();
             }
             waiting.rest();
         }

@@ -189,7 +189,7 @@ impl<N: Net> Machine<N> for Allocating {
                 Ok(Progress::Again) => {
                     part.rounds += 1;
                     *under_way = round(io, &part.channel, allocation);
-                    io.ft.expect();
+                    io.ft.step_again();
                     return None;
                 }
                 Ok(Progress::Done(id)) => return self.end(io, Ok(id)),

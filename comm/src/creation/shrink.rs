@@ -157,7 +157,7 @@ impl<N: Net> Machine<N> for ShrinkMachine {
                         // stepped first.
                         Ok(Progress::Again) => {
                             self.stage = self.reduce(io, allocation);
-                            io.ft.expect();
+                            io.ft.step_again();
                             None
                         }
                         Ok(Progress::Done(id)) => {

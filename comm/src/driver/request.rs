@@ -67,7 +67,7 @@ impl<N: Net, P: Pending<N>> Request<N, P> {
             return output;
         }
         let driver = Arc::clone(self.pending.driver());
-        wait(&driver, |looks| (0..looks).find_map(|_| test(&mut self.pending)))
+        wait(&driver, |waiting| (0..waiting.looks()).find_map(|_| test(&mut self.pending)))
     }
 
     /// Blocks until the operation has ended: spins, yields, then sleeps.

@@ -120,13 +120,13 @@ impl<N: Net> Driver<N> {
         let mut state = self.lock();
         let DriverState { net, ft, machines, buffered, sleepers, .. } = &mut *state;
         let events = net.progress();
-        let failures = ft.progress(net, sleepers.asleep > 0);
+        ft.progress(net, sleepers.asleep > 0);
         // They are dropped without the lock: they may hold the last handle of a communicator, whose
         // layers drop their own values then.
         let ended: Vec<_> = machines.extract_if(.., |machine| machine.drive(net, ft)).collect();
         ft.post(net);
         buffered.reap(net, ft);
-        let is_news = failures > 0 || !ended.is_empty();
+        let is_news = ft.take_news() || !ended.is_empty();
         if is_news {
             self.wake_all(state);
         }

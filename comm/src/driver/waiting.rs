@@ -6,13 +6,13 @@
 //! wakes the watcher, too: an operation that was tested while a thread slept or was about to sleep
 //! rings the transport's sleeper when it ends, and so does a machine that ends.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+use std::{io, mem};
 
 use tagmatch::safety::LongSleep;
 use tagmatch::{ProgressThread, WaitPlan};
@@ -38,8 +38,11 @@ pub(crate) struct Waiting<'a, N: Net> {
     polls: u32,
     yields: u32,
     nap: Option<Nap<'a, N>>,
-    /// The longest next sleep while a machine waits for something that wakes no thread.
+    /// The longest next sleep while this call or a machine waits for something that wakes no
+    /// thread.
     polled_sleep: Duration,
+    /// See [`poll_soon`](Self::poll_soon).
+    is_polled: bool,
     /// The last sleep, if nothing ended it but its time.
     long_sleep: Option<LongSleep>,
 }
@@ -49,8 +52,14 @@ impl<'a, N: Net> Waiting<'a, N> {
         let plan = WaitPlan::new(&driver.wait_policy, &driver.crowding);
         let polled_sleep = POLLED_SLEEP[0];
         let nap = None;
+        let is_polled = false;
         let long_sleep = None;
-        Waiting { driver, plan, polls: 0, yields: 0, nap, polled_sleep, long_sleep }
+        Waiting { driver, plan, polls: 0, yields: 0, nap, polled_sleep, is_polled, long_sleep }
+    }
+
+    /// This call waits for something that wakes no sleeping thread: its next sleep is short.
+    pub(crate) fn poll_soon(&mut self) {
+        self.is_polled = true;
     }
 
     /// How often to poll in this turn.
@@ -85,7 +94,8 @@ impl<'a, N: Net> Waiting<'a, N> {
             // to sleep.
             None => Some(Nap::begin(self.driver)),
             Some(nap) => {
-                self.long_sleep = nap.sleep(self.polled_sleep);
+                let is_polled = mem::take(&mut self.is_polled);
+                self.long_sleep = nap.sleep(self.polled_sleep, is_polled);
                 self.polled_sleep = (2 * self.polled_sleep).min(POLLED_SLEEP[1]);
                 None
             }
@@ -93,11 +103,14 @@ impl<'a, N: Net> Waiting<'a, N> {
     }
 }
 
-/// Makes progress until `look` returns a result. `look` is told how often to poll.
-pub(super) fn wait<N: Net, R>(driver: &Driver<N>, mut look: impl FnMut(u32) -> Option<R>) -> R {
+/// Makes progress until `look` returns a result. `look` polls [`Waiting::looks`] times.
+pub(super) fn wait<N: Net, R>(
+    driver: &Driver<N>,
+    mut look: impl FnMut(&mut Waiting<'_, N>) -> Option<R>,
+) -> R {
     let mut waiting = Waiting::new(driver);
     loop {
-        let found = look(waiting.looks());
+        let found = look(&mut waiting);
         let has_found = found.is_some() || driver.progress();
         waiting.has_found(has_found);
         if let Some(found) = found {
@@ -123,10 +136,10 @@ impl<'a, N: Net> Nap<'a, N> {
         Nap { driver, may_sleep, wakes: state.sleepers.wakes }
     }
 
-    /// Blocks until there may be an event for this thread, or for `polled_sleep` if a machine waits
-    /// for something that wakes no thread.
+    /// Blocks until there may be an event for this thread, or for `polled_sleep` if this call
+    /// (`is_polled`) or a machine waits for something that wakes no thread.
     /// Returns the sleep if it was a long one, and nothing but its time has ended it.
-    fn sleep(&self, polled_sleep: Duration) -> Option<LongSleep> {
+    fn sleep(&self, polled_sleep: Duration, is_polled: bool) -> Option<LongSleep> {
         let sleeper = self.driver.sleeper.as_ref().filter(|_| self.may_sleep)?;
         let is_early = |state: &mut DriverState<N>| state.sleepers.wakes == self.wakes;
         let mut state = self.driver.lock();
@@ -140,8 +153,8 @@ impl<'a, N: Net> Nap<'a, N> {
             return None;
         }
         let sleep_max = state.net.sleep_max();
-        let sleep_max =
-            if state.ft.take_polled() { polled_sleep.min(sleep_max) } else { sleep_max };
+        let is_polled = state.ft.take_polled() || is_polled;
+        let sleep_max = if is_polled { polled_sleep.min(sleep_max) } else { sleep_max };
         let mut long_sleep = LongSleep::begin(sleep_max);
         if state.sleepers.has_watcher {
             let woken = self.driver.woken.wait_timeout_while(state, sleep_max, is_early);
@@ -185,9 +198,15 @@ impl<N: Net> Driver<N> {
         machine: &mut M,
         operations: &mut Operations<N>,
     ) -> Result<M::Output, Error> {
-        wait(self, |looks| {
+        wait(self, |waiting| {
             let DriverState { net, ft, .. } = &mut *self.lock();
-            (0..looks).find_map(|_| step(machine, &mut MachineIo { net, ft, operations }))
+            let mut io = MachineIo { net, ft, operations };
+            let ended = (0..waiting.looks()).find_map(|_| step(machine, &mut io));
+            // This thread alone steps the machine: another one's short sleep is not enough.
+            if io.ft.take_polled() {
+                waiting.poll_soon();
+            }
+            ended
         })
     }
 
@@ -267,6 +286,33 @@ mod tests {
     use super::*;
     use crate::net::worker::WorkerNet;
     use crate::runtime::{Config, Runtime};
+
+    /// Each step but the last one of so many asks for the next.
+    struct Stepping(u32);
+
+    impl<N: Net> Machine<N> for Stepping {
+        type Output = ();
+
+        fn step(&mut self, io: &mut MachineIo<'_, N>) -> Option<Result<(), Error>> {
+            self.0 -= 1;
+            if self.0 > 0 {
+                io.ft.step_again();
+                return None;
+            }
+            Some(Ok(()))
+        }
+    }
+
+    #[test]
+    fn a_thread_does_not_sleep_before_a_step_that_a_machine_has_asked_for() {
+        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
+        let addresses = vec![worker.address()];
+        let net = WorkerNet::new(worker, addresses, 0).unwrap();
+        let runtime = Runtime::new(net, Config::default()).unwrap();
+        // More steps than there are polls and yields before a sleep. Nothing else wakes the thread.
+        let steps = 2 * (8192 + 200);
+        runtime.world().driver().run(Stepping(steps)).unwrap();
+    }
 
     #[test]
     fn waits_hardly_poll_while_other_threads_want_the_processor() {

@@ -57,8 +57,8 @@ pub(crate) struct Service<N: Net> {
     mailboxes: Arc<Mailboxes>,
     /// Turns since the last look.
     turns: u32,
-    /// Messages and deaths that were taken in since the last turn.
-    events: usize,
+    /// See [`take_news`](Self::take_news).
+    is_news: bool,
     /// Whether a machine waits for a message.
     is_awaited: bool,
     /// Whether a machine waits for something that wakes no sleeping thread.
@@ -88,20 +88,32 @@ impl<N: Net> Service<N> {
             doubts: Doubts::new(net.own(), net.processes()),
             mailboxes: Arc::clone(mailboxes),
             turns: 0,
-            events: 0,
+            is_news: false,
             is_awaited: false,
             is_polled: false,
         }
     }
 
-    /// One turn of progress, which takes in messages every few turns. Returns how many messages and
-    /// deaths were taken in since the last turn. `is_last`: the next turn may be a long time away.
-    pub(crate) fn progress(&mut self, net: &mut N, is_last: bool) -> usize {
+    /// One turn of progress, which takes in messages every few turns. `is_last`: the next turn may
+    /// be a long time away.
+    pub(crate) fn progress(&mut self, net: &mut N, is_last: bool) {
         self.turns += 1;
         if self.turns >= TURNS_PER_LOOK || self.is_awaited || is_last {
             self.look(net);
         }
-        std::mem::take(&mut self.events)
+    }
+
+    /// Whether machines have to be stepped before a thread sleeps: messages or deaths were taken in
+    /// since the last call, or a machine has called [`step_again`](Self::step_again). To be asked
+    /// at the end of a turn, since machines look, too.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_news)
+    }
+
+    /// A machine has more to do, after other machines were stepped: no thread sleeps before.
+    pub(crate) fn step_again(&mut self) {
+        self.is_awaited = true;
+        self.is_news = true;
     }
 
     /// A machine waits for a message: the next turn looks for it.
@@ -133,7 +145,7 @@ impl<N: Net> Service<N> {
         }
         let has_lost = !down.is_empty();
         for process in down {
-            self.events += 1;
+            self.is_news = true;
             self.learn(net, process);
             self.resting.lose(process);
             self.doubts.lose(process, net.has_left(process));
@@ -147,7 +159,7 @@ impl<N: Net> Service<N> {
             }
         }
         let (matched, messages) = self.context.receive(net);
-        self.events += matched;
+        self.is_news |= matched > 0;
         for (from, control) in messages {
             self.deliver(net, from, control);
         }
@@ -180,7 +192,7 @@ impl<N: Net> Service<N> {
     /// failed, as it learns of a death, and nobody waits for this process.
     #[cold]
     fn count_out(&mut self, net: &mut N, why: String) {
-        self.events += 1;
+        self.is_news = true;
         self.counted_out = Some(Error::CountedOut { why });
         let of_job = (0..net.processes()).map(ProcessId);
         let lives: Vec<_> = self.registry.lives().collect();
@@ -254,14 +266,14 @@ impl<N: Net> Service<N> {
     /// its job at the next [`look`](Self::look): see [`Error::CountedOut`].
     pub(crate) fn note_unsent(&mut self, net: &mut N, to: ProcessId, error: &NetError) {
         self.context.note_unsent(net, to, error);
-        self.is_awaited = true;
+        self.step_again();
     }
 
     /// An operation that has to go on after failures can't, because the transport of this process
     /// has failed. This process leaves its job at the next [`look`](Self::look).
     pub(crate) fn lack(&mut self, error: &Error) {
         self.context.lack(|| error.to_string());
-        self.is_awaited = true;
+        self.step_again();
     }
 
     /// Sends the letters of this turn of progress.

@@ -76,7 +76,7 @@ impl<N: Net> Machine<N> for AgreedAllocation {
                     return match conclude(&mut self.allocation, all) {
                         Ok(Progress::Again) => {
                             self.begin_round(io);
-                            io.ft.expect();
+                            io.ft.step_again();
                             // The next round may have to wait for another machine, which must be
                             // stepped first.
                             None

@@ -30,7 +30,7 @@
 ///     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
 ///     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up, take_down);
 ///     forward_net!(net: free_tag_bits, has_left, failure, progress, pause, node, shares_memory, sleeper, sleep_max);
-///     forward_net!(net: watch_after, arm, disarm, notify);
+///     forward_net!(net: watch_after, reports_messages, arm, disarm, notify);
 ///
 ///     fn wait_policy(&self) -> WaitPolicy {
 ///         self.net.wait_policy().spin(0)
@@ -146,6 +146,9 @@ macro_rules! forward_net {
     };
     (@arm $net:ident) => {
         $crate::forward_net!(@call $net: fn arm(&mut self) -> bool);
+    };
+    (@reports_messages $net:ident) => {
+        $crate::forward_net!(@call $net: fn reports_messages(&self) -> bool);
     };
     (@disarm $net:ident) => {
         $crate::forward_net!(@call $net: fn disarm(&mut self));

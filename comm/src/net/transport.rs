@@ -185,6 +185,13 @@ pub trait Net: Directory + 'static {
         false
     }
 
+    /// Whether a message that no receive takes always ends a sleep that began before it was there.
+    /// `false`: another thread's progress or a call of the transport may take it in without a sign,
+    /// so a blocking probe looks for it again and again. Default: `false`.
+    fn reports_messages(&self) -> bool {
+        false
+    }
+
     /// Undoes [`arm`](Self::arm): no thread sleeps any more.
     fn disarm(&mut self) {}
 

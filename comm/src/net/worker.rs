@@ -530,6 +530,10 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
         self.worker.arm()
     }
 
+    fn reports_messages(&self) -> bool {
+        !A::SHARED && self.worker.reports_messages()
+    }
+
     fn disarm(&mut self) {
         self.is_armed = false;
         self.notify(None);

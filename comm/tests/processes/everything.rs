@@ -96,11 +96,14 @@ fn point_to_point<A: Access + 'static>(runtime: &Process<A>) {
     assert_eq!(runtime.detach_buffer(), 10_000);
 }
 
-/// Makes 2046 duplicates, gets an error for the next one, and makes another one after freeing them.
+/// Makes 2046 duplicates, gets errors for the next ones, and makes another one after freeing them.
+/// Each of the next ones takes several rounds: a rank may be about to sleep when one has to begin.
 fn exhaust(runtime: &Process<Local>) {
     let world = runtime.world();
     let copies: Vec<_> = (0..2046).map(|_| world.dup().wait().unwrap()).collect();
-    assert!(matches!(world.dup().wait(), Err(Error::Exhausted { ids: 2048 })));
+    for _ in 0..50 {
+        assert!(matches!(world.dup().wait(), Err(Error::Exhausted { ids: 2048 })));
+    }
     copies[2045].barrier().wait().unwrap();
     drop(copies);
     world.dup().wait().unwrap().barrier().wait().unwrap();

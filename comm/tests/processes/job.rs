@@ -32,10 +32,9 @@ impl Job {
         Self::start_with(role, ranks, &[])
     }
 
-    /// As [`start`](Self::start), with a NIC that matches in each rank. With safety timers: the
-    /// model of a NIC loses a wake-up now and then, which is not mended yet.
+    /// As [`start`](Self::start), with a NIC that matches in each rank.
     pub(crate) fn on_nics(role: &str, ranks: usize) -> Self {
-        Self::start_with(role, ranks, &[(NIC, "1"), ("TAGMATCH_TEST_SAFETY_TIMERS", "on")])
+        Self::start_with(role, ranks, &[(NIC, "1")])
     }
 
     fn start_with(role: &str, ranks: usize, environment: &[(&str, &str)]) -> Self {

@@ -220,7 +220,7 @@ impl<N: Net, C: Fn() -> Duration + 'static> Net for Heartbeats<N, C> {
     forward_net!(net: send, inject, test_send, receive, receive_by_tag, test_receive, cancel);
     forward_net!(net: probe, matched_probe, receive_message, is_down, watch, give_up);
     forward_net!(net: free_tag_bits, has_left, wait_policy, pause, node, shares_memory, sleeper);
-    forward_net!(net: watch_after, arm, disarm, notify);
+    forward_net!(net: watch_after, reports_messages, arm, disarm, notify);
 
     fn failure(&self) -> Option<String> {
         self.net.failure().or_else(|| self.failure.clone())
