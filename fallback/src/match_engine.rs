@@ -327,8 +327,8 @@ pub trait MatchEngine: FlushEngine + RmaEngine {
     /// already, call [`MatchEngine::progress`] first.
     fn arm(&mut self) -> bool;
 
-    /// Whether a thread that sleeps waits for a message that no receive takes:
-    /// [`MatchingDevice::await_messages`](tagmatch_device::matching::MatchingDevice::await_messages).
+    /// Whether a thread that sleeps waits for a message that no receive takes. A device that
+    /// matches by itself may have to be asked for it again and again.
     fn await_messages(&mut self, is_awaited: bool) {
         let _ = is_awaited;
     }
