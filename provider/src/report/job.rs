@@ -35,7 +35,7 @@ impl Job {
         Job::read(|name| env::var(name).ok())
     }
 
-    fn read(get: impl Fn(&str) -> Option<String>) -> Self {
+    pub(super) fn read(get: impl Fn(&str) -> Option<String>) -> Self {
         let number = |names: &[&str]| names.iter().find_map(|name| get(name)?.parse::<u64>().ok());
         let rank = number(&RANKS);
         let size = number(&SIZES);

@@ -9,6 +9,8 @@ mod advice;
 mod file;
 mod gathering;
 mod job;
+#[cfg(test)]
+mod oracle;
 mod row;
 mod table;
 
