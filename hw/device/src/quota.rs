@@ -28,6 +28,11 @@ impl<K: Eq + Hash> Quota<K> {
         *self.counts.entry(origin).or_default() += 1;
     }
 
+    /// How many connections are counted, of all origins.
+    pub fn total(&self) -> usize {
+        self.counts.values().map(|count| *count as usize).sum()
+    }
+
     /// Counts the end of a connection that was added.
     pub fn remove(&mut self, origin: &K) {
         if let Some(count) = self.counts.get_mut(origin) {

@@ -165,6 +165,7 @@ impl Tcp {
         }
         if !unsent.is_empty() {
             connection.out.send_first(&unsent);
+            self.note_busy(peer);
             self.watch_room(peer);
         }
     }

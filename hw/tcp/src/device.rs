@@ -170,7 +170,9 @@ impl fmt::Debug for Tcp {
 impl Drop for Tcp {
     fn drop(&mut self) {
         if self.owner == Pid::own() {
+            self.audit();
             self.leave_all();
+            self.audit();
         }
     }
 }
@@ -283,6 +285,7 @@ impl Device for Tcp {
     }
 
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.audit();
         self.fall_asleep(waiting_to_send)
     }
 

@@ -107,7 +107,10 @@ impl Tcp {
     pub(crate) fn finish(&mut self, peer: PeerId, reason: DownReason) {
         match self.peers.replace(peer, PeerState::Down { lost: 0 }) {
             None | Some(PeerState::Down { .. }) => return,
-            Some(PeerState::Oneself) => self.own_messages.clear(),
+            Some(PeerState::Oneself) => {
+                self.own_messages.clear();
+                self.own_bytes = 0;
+            }
             Some(PeerState::Connecting(attempt)) => {
                 if let Some(caller) = attempt.caller {
                     self.epoll.forget(caller.talk.socket());

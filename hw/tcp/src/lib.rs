@@ -113,6 +113,7 @@
 //!   still comes until the peer has acknowledged everything.
 mod accept;
 mod address;
+mod audit;
 mod busy;
 mod clock;
 mod config;

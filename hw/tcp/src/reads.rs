@@ -112,6 +112,16 @@ impl ReadsFromPeer {
         self.requested.iter_mut().find(|read| read.id == id).ok_or(UNKNOWN)
     }
 
+    /// For tests: an error in the books, if there is one.
+    pub(crate) fn error(&self) -> Option<&'static str> {
+        let is_known = |(id, _)| self.requested.iter().any(|read| read.id == id);
+        if !self.landing.is_none_or(is_known) {
+            return Some("bytes of a read arrive that is not under way");
+        }
+        let waits = !self.waiting.is_empty() && self.requested.len() < REQUESTS_MAX;
+        waits.then_some("a read waits, and may be requested")
+    }
+
     /// Takes all reads back, with token and buffer, when the peer is down.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (u64, Buffer)> + use<> {
         self.landing = None;

@@ -181,6 +181,25 @@ impl SendHalf {
         (last + earlier).min(self.messages - known.min(self.messages))
     }
 
+    /// For tests: an error in the books, if there is one.
+    pub(crate) fn error(&self) -> Option<&'static str> {
+        let accepted = self.accepted();
+        let first = self.messages.saturating_sub(ENDS as u64);
+        let ends = (first..self.messages).map(|number| self.ends[place_of_end(number)]);
+        if !ends.clone().chain([accepted]).is_sorted() {
+            return Some("the messages end in another order than they were accepted in");
+        }
+        let begun = self.begun.as_ref();
+        if begun.is_some_and(|piece| piece.left() == 0) {
+            return Some("a piece was sent, and is not over");
+        }
+        let is_over = |read: &RequestedRead| read.given > read.span.length;
+        if self.requested.iter().any(is_over) || self.requested.len() > REQUESTS_MAX {
+            return Some("requested reads are over, or too many");
+        }
+        (self.asked > accepted).then_some("an acknowledgement is awaited of what was not accepted")
+    }
+
     /// How many messages were accepted.
     pub(crate) fn messages(&self) -> u64 {
         self.messages

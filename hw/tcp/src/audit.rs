@@ -1,0 +1,69 @@
+//! An audit of the device's books, for tests: what was taken is back, and what is written down
+//! twice agrees.
+
+use std::collections::HashSet;
+
+use super::device::Tcp;
+use super::peers::PeerState;
+
+impl Tcp {
+    /// In a build with debug assertions: panics if the books are wrong. To be asked between calls.
+    /// Linear in everything.
+    pub(crate) fn audit(&self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            let wrong = self.audit_books();
+            assert!(wrong.is_empty(), "an audit of TCP: {}", wrong.join("; "));
+        }
+    }
+
+    fn audit_books(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut note = |is_right: bool, text: String| {
+            if !is_right {
+                wrong.push(text);
+            }
+        };
+        let own: usize = self.own_messages.iter().map(|(_, bytes)| bytes.len() + 1).sum();
+        let counted = self.own_bytes;
+        note(
+            own == counted,
+            format!("messages to oneself have {own} bytes, {counted} are counted"),
+        );
+
+        let mut listed = HashSet::new();
+        for peer in &self.busy {
+            note(listed.insert(*peer), format!("{peer:?} is busy twice"));
+        }
+        let mut from_machines = 0;
+        let mut up = HashSet::new();
+        for (peer, state) in self.peers.states() {
+            let PeerState::Up(connection) = state else { continue };
+            up.insert(peer);
+            from_machines += usize::from(connection.counted_for.is_some());
+            let out = &connection.out;
+            let is_busy = connection.busy_since.is_some();
+            note(is_busy == listed.contains(&peer), format!("{peer:?} is busy, or listed, alone"));
+            let waits = out.accepted() > out.taken() && !connection.is_broken;
+            note(is_busy || !waits, format!("nobody looks whether the machine of {peer:?} lives"));
+            if let Some(what) = out.error().or_else(|| connection.reads.error()) {
+                note(false, format!("{peer:?}: {what}"));
+            }
+        }
+        note(listed.is_subset(&up), "a peer is busy that has no connection".into());
+        let total = self.hosts.total();
+        note(
+            total == from_machines,
+            format!("quotas count {total} connections, there are {from_machines}"),
+        );
+        let owner = self.inbox.owner();
+        note(
+            owner.is_none_or(|owner| up.contains(&owner)),
+            format!("the bytes of {owner:?} are kept, which has no connection"),
+        );
+        for leaving in self.leaving.iter() {
+            let peer = leaving.peer;
+            note(!up.contains(&peer), format!("{peer:?} is up, and its connection is leaving"));
+        }
+        wrong
+    }
+}
