@@ -26,8 +26,8 @@ struct Measurement {
 }
 
 /// The least sample that at least this share of all samples doesn't exceed.
-fn percentile(sorted: &[u64], share: f64) -> f64 {
-    let wanted = (share * sorted.len() as f64 - 1e-9).ceil().max(1.0) as usize;
+fn percentile(sorted: &[u64], per_mille: usize) -> f64 {
+    let wanted = (per_mille * sorted.len()).div_ceil(1000).max(1);
     sorted[wanted - 1] as f64
 }
 
@@ -44,10 +44,10 @@ fn measurement(seed: u64) -> Measurement {
     let mut samples = Samples::default();
     ways.iter().for_each(|ns| samples.record_one_way(*ns));
     ways.sort_unstable();
-    for (name, share) in
-        [("min", 0.0), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)]
+    for (name, per_mille) in
+        [("min", 0), ("p50", 500), ("p90", 900), ("p99", 990), ("p999", 999), ("max", 1000)]
     {
-        figures.insert(name, percentile(&ways, share));
+        figures.insert(name, percentile(&ways, per_mille));
     }
     figures.insert("mean", ways.iter().map(|ns| *ns as f64).sum::<f64>() / count as f64);
 
@@ -63,7 +63,7 @@ fn measurement(seed: u64) -> Measurement {
     let round: [f64; 3] = std::array::from_fn(|_| (1 + random.below(90_000)) as f64 / 10.0);
     let [drain_min, drain_mean, drain_max] = round;
     let depth = random.below(20_000);
-    let unexpected = if depth % 2 == 0 { 0 } else { random.below(20_000) };
+    let unexpected = if depth.is_multiple_of(2) { 0 } else { random.below(20_000) };
     let iters = 1 + random.below(300_000_000);
     let numbers = [
         ("size", size as f64),
@@ -153,7 +153,10 @@ fn check(cell: &str, figure: f64, unit: f64, slack: f64, what: &str) {
 }
 
 /// The figure in each column, and its unit.
-const TABLES: [(&[Column], &[(&str, f64)]); 8] = [
+type Figures = &'static [(&'static str, f64)];
+
+/// The columns of each table.
+const TABLES: [(&[Column], Figures); 8] = [
     (
         LATENCY_TABLE,
         &[
@@ -347,7 +350,7 @@ fn each_value_of_csv_is_what_the_samples_say() {
 
 #[test]
 fn each_value_in_the_format_of_osu_is_what_the_samples_say() {
-    let tests: [(&str, &[(&str, f64)]); 6] = [
+    let tests: [(&str, Figures); 6] = [
         ("lat", &[("size", 1.0), ("mean", 1e3)]),
         ("bw", &[("size", 1.0), ("bandwidth", 1e6)]),
         ("bibw", &[("size", 1.0), ("bandwidth", 1e6)]),
@@ -401,7 +404,7 @@ fn a_verdict_on_depths_agrees_with_its_own_interval_and_with_each_row() {
             depth_verdict(&[base.clone(), (*row).clone()]).starts_with("depth costs l")
         };
         let slow = deep.iter().filter(is_slow).count();
-        let text = depth_verdict(&[&[base.clone()], &deep[..]].concat());
+        let text = depth_verdict(&[std::slice::from_ref(&base), &deep[..]].concat());
         if slow == 0 {
             assert!(text.starts_with("depth costs nothing beyond noise: 4 rows"), "{seed}: {text}");
             continue;

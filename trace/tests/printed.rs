@@ -136,29 +136,29 @@ fn depths_peaks_and_matches_are_those_of_plain_lists() {
         lines.iter().for_each(|words| oracle.see(words));
 
         let trace = Trace::parse(text.as_bytes()).unwrap();
-        let mut told = DepthCounter::new(&trace);
+        let mut counter = DepthCounter::new(&trace);
         let pass = run(&trace, IndexedLists::default(), u64::MAX, |op, result| {
-            told.see(op, result);
+            counter.see(op, result);
             Ok::<_, ()>(())
         });
         pass.unwrap();
         let [posted, unexpected] = oracle.searches.clone().map(summary);
-        assert_eq!(told.summaries(), (posted, unexpected), "seed {seed}");
-        let matches = told.matches;
+        assert_eq!(counter.summaries(), (posted, unexpected), "seed {seed}");
+        let matches = counter.matches;
         let counts = [
             matches.posted,
             matches.unexpected,
             matches.truncated,
             matches.cancelled,
             matches.late,
-            told.probes,
-            told.probes_missed,
+            counter.probes,
+            counter.probes_missed,
         ];
         assert_eq!(counts, oracle.counts, "seed {seed}");
         let bytes = u64::try_from(oracle.bytes_max).unwrap_or(u64::MAX);
-        assert_eq!(told.unexpected_bytes_max(), bytes, "seed {seed}");
+        assert_eq!(counter.unexpected_bytes_max(), bytes, "seed {seed}");
 
-        let timeline = &told.timeline;
+        let timeline = &counter.timeline;
         let count = oracle.depths.len();
         assert_eq!(timeline.operations, count as u64);
         let points = count.min(256);

@@ -88,7 +88,7 @@ fn each_number_of_a_report_is_what_the_processes_have_counted() {
 
 /// A job as a launcher tells it to one of its processes, of which `here` are on this machine.
 fn job(launcher: &str, rank: u64, size: u64, here: u64) -> Job {
-    let told = |name: &str| match (launcher, name) {
+    let variable = |name: &str| match (launcher, name) {
         ("pmix", "PMIX_RANK") | ("ompi", "OMPI_COMM_WORLD_RANK") => Some(rank.to_string()),
         ("hydra", "PMI_RANK") | ("slurm", "SLURM_PROCID") => Some(rank.to_string()),
         ("pmix" | "slurm", "SLURM_NTASKS") => Some(size.to_string()),
@@ -100,7 +100,7 @@ fn job(launcher: &str, rank: u64, size: u64, here: u64) -> Job {
         ("slurm", "SLURM_JOB_ID") => Some("9".into()),
         _ => None,
     };
-    Job::read(told)
+    Job::read(variable)
 }
 
 fn check(text: &str, rows: &[[u64; 20]], sum: [u64; 20], size: u64) {
