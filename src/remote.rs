@@ -45,7 +45,8 @@ use crate::worker::WorkerOf;
 /// [`Fault::Remote`]), or a peer that is down. Nothing of a put that doesn't lie in the region
 /// is written. An operation of length 0 is checked like any other.
 ///
-/// **Ways.** Operations are messages to the peer, whose progress carries them out.
+/// **Ways.** Operations are messages to the peer, whose progress carries them out. The repository's
+/// `examples/hash_table.rs` is a table that several nodes change at once.
 ///
 /// ```
 /// use tagmatch::{AtomicOp, AtomicType, Config, Rights, Worker};

@@ -11,6 +11,8 @@ use tagmatch::Address;
 mod await_with_async_fd;
 #[path = "../examples/await_with_progress_thread.rs"]
 mod await_with_progress_thread;
+#[path = "../examples/hash_table.rs"]
+mod hash_table;
 #[path = "../examples/ping_pong.rs"]
 mod ping_pong;
 #[path = "../examples/progress_loop.rs"]
@@ -23,9 +25,10 @@ fn main() {
     if argument.as_ref().is_some_and(|argument| argument.parse::<Address>().is_ok()) {
         return ping_pong::main().unwrap();
     }
-    let examples: [(&str, fn()); 5] = [
+    let examples: [(&str, fn()); 6] = [
         ("await_with_async_fd", || await_with_async_fd::main().unwrap()),
         ("await_with_progress_thread", || await_with_progress_thread::main().unwrap()),
+        ("hash_table", || hash_table::main().unwrap()),
         ("ping_pong", || ping_pong::main().unwrap()),
         ("progress_loop", || progress_loop::main().unwrap()),
         ("server_with_threads", || server_with_threads::main().unwrap()),
