@@ -14,8 +14,8 @@ use tagmatch::{
 
 const NODES: usize = 3;
 /// Entries of a node's part. An entry is a key, 0 while it is free, and a count.
-const ENTRIES: u64 = 512;
-const ENTRY_BYTES: u64 = 16;
+const ENTRIES: usize = 512;
+const ENTRY_BYTES: usize = 16;
 const WORDS: u64 = 300;
 
 /// The table, as a node sees it.
@@ -26,10 +26,10 @@ struct Table {
 impl Table {
     /// Adds to the count of a key that isn't 0.
     fn add(&self, key: u64, count: u64) -> Result<(), tagmatch::Error> {
-        let place = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let part = &self.parts[usize::try_from(place).unwrap_or(0) % NODES];
+        let place = usize::try_from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).unwrap_or(0);
+        let part = &self.parts[place % NODES];
         for probe in 0..ENTRIES {
-            let entry = (place + probe) % ENTRIES * ENTRY_BYTES;
+            let entry = ((place + probe) % ENTRIES * ENTRY_BYTES) as u64;
             // The entry becomes ours if it is free: what it was tells whose it is.
             let swap = [0u64.to_ne_bytes(), key.to_ne_bytes()].concat();
             let old = part.fetch(entry, AtomicOp::CompareSwap, AtomicType::U64, swap).wait()?;
@@ -46,7 +46,7 @@ impl Table {
     fn total(&self) -> Result<u64, tagmatch::Error> {
         let mut total = 0;
         for part in &self.parts {
-            let entries = part.fetch_elements(0, AtomicType::U64, 2 * ENTRIES as usize).wait()?;
+            let entries = part.fetch_elements(0, AtomicType::U64, 2 * ENTRIES).wait()?;
             let counts = entries.data().chunks_exact(8).skip(1).step_by(2);
             total += counts.map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap())).sum::<u64>();
         }
@@ -57,7 +57,7 @@ impl Table {
 fn node(parts: &Mutex<Vec<(Address, Token)>>, together: &Barrier) -> Result<u64, tagmatch::Error> {
     // The owner of a part makes progress by a thread, so that others reach the part at any time.
     let owner = SharedWorker::new(Config::default())?;
-    let part = vec![0; (ENTRIES * ENTRY_BYTES) as usize];
+    let part = vec![0; ENTRIES * ENTRY_BYTES];
     let part = owner.expose_region(part, Rights::ATOMIC)?;
     let progress = owner.progress_thread().expect("a thread");
     parts.lock().unwrap().push((owner.address(), part.token()));
