@@ -12,6 +12,7 @@ mod everything;
 mod inter;
 mod job;
 mod jobs;
+mod logger;
 mod nic;
 mod segments;
 mod settings;
