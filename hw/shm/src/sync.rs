@@ -85,7 +85,7 @@ mod model {
     use loom::cell::UnsafeCell;
     use loom::sync::Notify;
     use loom::sync::atomic;
-    pub(crate) use loom::sync::atomic::fence;
+    use tagmatch_testkit::weakened::{self, AccessKind};
 
     use super::INLINE_BYTES;
 
@@ -103,9 +103,17 @@ mod model {
 
     /// With the other side's barrier, a light fence orders as a full fence does, which the model
     /// checker knows. Without that barrier a light fence orders nothing.
+    #[track_caller]
     pub(crate) fn light_fence() {
         if HAS_BARRIERS.get() {
             fence(SeqCst);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fence(order: Ordering) {
+        if let Some(order) = weakened::fence_order(order) {
+            atomic::fence(order);
         }
     }
 
@@ -125,7 +133,8 @@ mod model {
     /// exchange of its thread. It comes no earlier: on AArch64 a `SeqCst` store may be overtaken by
     /// what follows, up to the next such load. loom also doesn't know that no store can come
     /// between the load and the store of an exchange. So stores to the words of 32 bits, which one
-    /// side stores and the other exchanges, are exchanges here.
+    /// side stores and the other exchanges, are exchanges here. Each order may be weakened, by
+    /// `ci/orders`.
     macro_rules! atomic {
         ($name:ident, $of:ty) => {
             #[derive(Default)]
@@ -136,14 +145,18 @@ mod model {
                     $name(atomic::$name::new(value))
                 }
 
+                #[track_caller]
                 pub(crate) fn load(&self, order: Ordering) -> $of {
+                    let order = weakened::order(order, AccessKind::Load);
                     if order == SeqCst && STORED.with(|stored| stored.replace(false)) {
-                        fence(SeqCst);
+                        atomic::fence(SeqCst);
                     }
                     self.0.load(if order == SeqCst { Acquire } else { order })
                 }
 
+                #[track_caller]
                 pub(crate) fn store(&self, value: $of, order: Ordering) {
+                    let order = weakened::order(order, AccessKind::Store);
                     let weaker = if order == SeqCst { Release } else { order };
                     if <$of>::BITS == 32 {
                         self.0.swap(value, weaker);
@@ -153,12 +166,15 @@ mod model {
                     note_store(order);
                 }
 
+                #[track_caller]
                 pub(crate) fn swap(&self, value: $of, order: Ordering) -> $of {
+                    let order = weakened::order(order, AccessKind::Exchange);
                     note_store(order);
                     self.0.swap(value, if order == SeqCst { AcqRel } else { order })
                 }
 
                 #[allow(dead_code, reason = "not of both sizes")]
+                #[track_caller]
                 pub(crate) fn compare_exchange(
                     &self,
                     before: $of,
@@ -166,11 +182,14 @@ mod model {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$of, $of> {
+                    let success = weakened::order(success, AccessKind::Exchange);
                     self.0.compare_exchange(before, after, success, failure)
                 }
 
                 #[allow(dead_code, reason = "not of both sizes")]
+                #[track_caller]
                 pub(crate) fn fetch_or(&self, value: $of, order: Ordering) -> $of {
+                    let order = weakened::order(order, AccessKind::Exchange);
                     note_store(order);
                     self.0.fetch_or(value, if order == SeqCst { AcqRel } else { order })
                 }

@@ -9,6 +9,7 @@
 //! - [`random`] is the random number generator: the same seed gives the same numbers.
 //! - [`scratch`] has a directory for the files of a test.
 //! - [`tagtrace`] has random matching histories, and the record that their replay must write.
+//! - [`weakened`] weakens orders of atomic accesses in models, one at a time.
 #![forbid(unsafe_code)]
 
 pub mod contract;
@@ -19,3 +20,4 @@ pub mod process;
 pub mod random;
 pub mod scratch;
 pub mod tagtrace;
+pub mod weakened;

@@ -303,6 +303,50 @@ fn lines_are_changed_while_messages_are_read() {
     });
 }
 
+/// What lies in the short lines from before the long ones were in use is no message.
+#[test]
+fn lines_are_clear_before_the_reader_goes_there() {
+    for cycles in 1..3 {
+        check(3, move || {
+            let ring = short_ring();
+            let mut producer = Producer::new(ring.clone(), Arc::default());
+            let mut consumer = Consumer::new(ring, MESSAGE_MAX, Arc::default());
+            let take = |consumer: &mut Consumer| {
+                let mut meta = consumer.peek()?;
+                while consumer.skip(meta) {
+                    meta = consumer.peek()?;
+                }
+                let shape = consumer.parse(meta).unwrap();
+                Some(consumer.take(shape, None).bytes.to_vec(0))
+            };
+            for cycle in 0..cycles {
+                producer.push(&[0; 8], &[], None, &0).unwrap();
+                producer.push(&[0; 8], &[0; 1000], None, &0).unwrap();
+                while take(&mut consumer).is_some() {}
+                consumer.publish();
+                assert_eq!(producer.rest(), Ok(false));
+                if cycle + 1 < cycles {
+                    assert_eq!(producer.rest(), Ok(true));
+                    assert!(take(&mut consumer).is_none());
+                    consumer.publish();
+                }
+            }
+            let writer = thread::spawn(move || {
+                assert_eq!(producer.rest(), Ok(true));
+                producer.push(&[1; 8], &[], None, &0).unwrap();
+            });
+            let bytes = loop {
+                match take(&mut consumer) {
+                    Some(bytes) => break bytes,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(bytes, [1; 8]);
+            writer.join().unwrap();
+        });
+    }
+}
+
 #[test]
 fn no_message_is_slept_through() {
     no_message_is_slept_through_if(true);
