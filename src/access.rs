@@ -44,11 +44,20 @@ pub struct State {
     messages: Vec<(u64, Pattern)>,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
     pub(crate) sleepers: usize,
+    /// Whether the last attempt to arm the device has succeeded.
+    is_armed: bool,
 }
 
 impl State {
     pub(crate) fn new(engine: WorkerEngine) -> Self {
-        State { engine, wakers: BTreeMap::new(), numbered: 0, messages: Vec::new(), sleepers: 0 }
+        State {
+            engine,
+            wakers: BTreeMap::new(),
+            numbered: 0,
+            messages: Vec::new(),
+            sleepers: 0,
+            is_armed: false,
+        }
     }
 
     /// Makes progress, and takes the oldest ends, as many as the list has room for; gives the
@@ -85,7 +94,15 @@ impl State {
     pub(crate) fn arm(&mut self) -> bool {
         let engine = self.engine.as_dyn_mut();
         engine.await_messages(!self.messages.is_empty());
-        engine.arm()
+        self.is_armed = engine.arm();
+        self.is_armed
+    }
+
+    /// Whether the device reports what happens now. To be asked by a thread that is about to sleep,
+    /// once it has unlocked the worker: unlocking may make progress, and progress that always finds
+    /// more to do leaves the device unarmed.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.is_armed
     }
 
     /// Makes progress until a request is over or there is nothing more to take in; gives how many

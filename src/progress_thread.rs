@@ -68,7 +68,7 @@ fn turn(access: &Shared, eventfd: &EventFd) {
     // Wakers run here. If one panics, the panic hook has reported it, and the others were called
     // all the same.
     let _ = catch_unwind(AssertUnwindSafe(|| Shared::unlock(state)));
-    if asleep.is_counted {
+    if asleep.is_counted && access.lock().is_armed() {
         let max = sleep_max();
         let mut long_sleep = LongSleep::begin(max);
         // An error would repeat at once; progress goes on, only without the sleep.

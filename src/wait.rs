@@ -236,6 +236,21 @@ pub(crate) fn sleep<A: Access, R>(
         }
         return Ok(found);
     }
+    // Unlocking the worker may have made progress. Another thread's eventfd would be signalled, but
+    // nothing wakes this thread for what it has ended by itself.
+    let mut state = access.lock();
+    if !A::SHARED {
+        let found = look(&mut state).1;
+        if found.is_some() || !state.arm() {
+            drop(state);
+            return Ok(found);
+        }
+    }
+    let is_armed = state.is_armed();
+    drop(state);
+    if !is_armed {
+        return Ok(None);
+    }
     let SleepBounds { eventfd, max, awaited, blocked } = bounds;
     let mut long_sleep = LongSleep::begin(*max);
     let woken = wait_for_events(access, eventfd, *max, &mut long_sleep);

@@ -387,7 +387,7 @@ impl<D: Device> MatchEngine for Engine<D> {
     }
 
     fn arm(&mut self) -> bool {
-        self.device.arm(self.sending.waiting_for_room())
+        !self.sending.has_more() && self.device.arm(self.sending.waiting_for_room())
     }
 
     #[inline]

@@ -101,6 +101,7 @@ impl Sending {
 
     /// Tries again to send to the peers for whose messages the device had no room.
     pub(crate) fn retry<D: Device>(&mut self, state: &mut ProtocolState, device: &mut D) {
+        self.has_more = false;
         for peer in std::mem::take(&mut self.waiting_for_room) {
             state.peer_mut(peer).waits_for_room = false;
             self.flush(state, device, peer);
@@ -160,7 +161,10 @@ impl Sending {
         let ProtocolState { rma, peers, .. } = state;
         match rma.send(&peers[id.index()], device) {
             RmaTurn::Over => {}
-            RmaTurn::More => self.try_again(state, id),
+            RmaTurn::More => {
+                self.has_more = true;
+                self.try_again(state, id);
+            }
             RmaTurn::NoRoom => self.wait_for_room(state, id),
             RmaTurn::TooShort => {
                 let what = "it takes no messages of 64 bytes, which one-sided operations need";

@@ -37,6 +37,9 @@ pub(crate) struct Sending {
     exposed: usize,
     /// Whether one-sided operations went out before messages the last time.
     rma_goes_first: bool,
+    /// Whether one of the peers that wait for room only waits for its next turn. The device has room
+    /// for it, so it would wake nobody.
+    has_more: bool,
     scratch: Scratch,
 }
 
@@ -50,6 +53,7 @@ impl Sending {
             waiting_for_place: Vec::new(),
             exposed: 0,
             rma_goes_first: false,
+            has_more: false,
             scratch: Scratch::default(),
         }
     }
@@ -74,7 +78,12 @@ impl Sending {
         wrong
     }
 
-    /// Peers whose queues wait for room on the way to them.
+    /// Whether something can go out now, at the next progress.
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Peers whose queues wait for room on the way to them, or for their next turn.
     #[inline(always)]
     pub(crate) fn waiting_for_room(&self) -> &[PeerId] {
         &self.waiting_for_room
