@@ -46,6 +46,17 @@ unsafe impl Send for ArenaMemory {}
 // SAFETY: as above.
 unsafe impl Sync for ArenaMemory {}
 
+impl Drop for ArenaMemory {
+    /// In a build with debug assertions: panics unless all buffers have come back.
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) && self.owner == Pid::own() && !std::thread::panicking() {
+            let free = self.free.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let all = HEADER_BYTES..self.mapping.length();
+            assert!(free.is_all(all), "buffers of a worker's memory were not given back");
+        }
+    }
+}
+
 impl Arena {
     /// Most bytes.
     pub(crate) const BYTES_MAX: u64 = 16 << 30;

@@ -1,5 +1,7 @@
 //! The connections of a worker with everything that belongs to them, and how they end.
 
+mod audit;
+
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -71,9 +73,9 @@ impl Connections {
         !self.draining.is_empty() || !self.parting.is_empty()
     }
 
-    /// For tests: how many doorbell bits are reserved though no attempt to connect has them. Not
-    /// zero: some were not given back.
-    pub(crate) fn lost_bits(&self) -> usize {
+    /// How many doorbell bits are reserved though no attempt to connect has them. Not zero: some
+    /// were not given back.
+    fn lost_bits(&self) -> usize {
         let has_one = |state: &PeerState| matches!(state, PeerState::Connecting(peer) if peer.attempt.is_some());
         let attempts = self.peers.states().filter(|(_, state)| has_one(state)).count();
         self.inboxes.reserved_count().saturating_sub(attempts)

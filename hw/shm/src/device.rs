@@ -125,6 +125,16 @@ impl Shm {
     }
 }
 
+impl Shm {
+    /// In a build with debug assertions: panics if the books of the connections are wrong.
+    fn audit(&self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            let wrong = self.connections.audit();
+            assert!(wrong.is_empty(), "an audit of shared memory: {}", wrong.join("; "));
+        }
+    }
+}
+
 impl fmt::Debug for Shm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shm")
@@ -139,9 +149,7 @@ impl Drop for Shm {
         if !self.local.name.is_own_process() {
             return;
         }
-        if cfg!(debug_assertions) && !std::thread::panicking() {
-            assert_eq!(self.connections.lost_bits(), 0, "doorbell bits were not given back");
-        }
+        self.audit();
         // All generations end before any buffer is dropped. The nonces are erased when connections
         // are dropped, before the exposed buffers. A peer that reads a buffer looks afterwards
         // whether the one or the other has happened.
@@ -278,6 +286,7 @@ impl Device for Shm {
     }
 
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.audit();
         self.fall_asleep(waiting_to_send)
     }
 

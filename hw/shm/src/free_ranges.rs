@@ -47,6 +47,12 @@ impl FreeRanges {
         self.insert(start, end - start);
     }
 
+    /// Whether all bytes of a range are free, and no others.
+    pub(crate) fn is_all(&self, range: Range<usize>) -> bool {
+        self.by_start.iter().eq([(&range.start, &range.len())])
+            && self.by_length.iter().eq([&(range.len(), range.start)])
+    }
+
     fn insert(&mut self, start: usize, length: usize) {
         if length > 0 {
             self.by_start.insert(start, length);

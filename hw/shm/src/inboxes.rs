@@ -113,10 +113,14 @@ impl Inboxes {
         self.free.len()
     }
 
+    /// How many rings are read.
+    pub(crate) fn read_count(&self) -> usize {
+        self.inboxes.iter().flatten().count()
+    }
+
     /// How many bits are reserved for rings that are not read yet.
     pub(crate) fn reserved_count(&self) -> usize {
-        let read = self.inboxes.iter().flatten().count();
-        self.bits.saturating_sub(self.free.len() + read)
+        self.bits.saturating_sub(self.free.len() + self.read_count())
     }
 
     /// Frees a reserved bit.

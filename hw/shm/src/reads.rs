@@ -1,6 +1,6 @@
 //! Reads of peers' memory: from a mapping, directly by the kernel, or copied through the rings.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
 use tagmatch_device::{
@@ -314,6 +314,27 @@ impl Reads {
                 self.direct.push_back(read);
             }
         }
+    }
+
+    /// For tests: the errors in the lists of peers. `known`: the peers with a connection.
+    pub(crate) fn audit(&self, known: &HashSet<PeerId>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut offering = HashSet::new();
+        for (peer, _) in &self.offered {
+            if !offering.insert(*peer) {
+                wrong.push(format!("two offers of {peer:?} are kept"));
+            }
+        }
+        let mut copying = HashSet::new();
+        for peer in &self.copying {
+            if !copying.insert(*peer) {
+                wrong.push(format!("{peer:?} is listed twice for copied reads"));
+            }
+        }
+        for peer in offering.union(&copying).filter(|peer| !known.contains(peer)) {
+            wrong.push(format!("reads of {peer:?} are listed, which has no connection"));
+        }
+        wrong
     }
 
     /// Ends all reads from a peer that is down, and the peer's reads from this worker.

@@ -70,6 +70,22 @@ fn held() -> [usize; 3] {
     [threads.len(), descriptors, mappings]
 }
 
+/// Waits until the thread that watches peers has the descriptors of all that stay: on their way,
+/// they are in no table.
+fn wait_until_watched() {
+    let start = Instant::now();
+    let is_watching = |thread: io::Result<fs::DirEntry>| {
+        let path = thread.ok()?.path();
+        let name = fs::read_to_string(path.join("comm")).ok()?;
+        let count = fs::read_dir(path.join("fd")).ok()?.count();
+        Some(name.trim_end() == "tagmatch-ends" && count >= 2 * PEERS)
+    };
+    while !fs::read_dir("/proc/self/task").unwrap().filter_map(is_watching).any(|is_one| is_one) {
+        assert!(start.elapsed() < PATIENCE, "no thread watches the peers");
+        std::thread::yield_now();
+    }
+}
+
 /// Waits until this process holds no more than before: a thread closes descriptors of peers.
 fn wait_until_held(before: [usize; 3]) {
     let start = Instant::now();
@@ -158,6 +174,7 @@ fn each_call_of_a_meeting_may_fail_once() {
     for calls_first in [true, false] {
         // After this, the process has all that it makes only once.
         meet(&mut staying, calls_first, None);
+        wait_until_watched();
         let before = held();
         let failures = meet(&mut staying, calls_first, None).failures(true);
         wait_until_held(before);

@@ -6,7 +6,7 @@
 //! no more descriptors, whatever the number of its peers.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +16,9 @@ use tagmatch_os::socket::{self, LastWord};
 use tagmatch_os::{event, process};
 
 use super::orders::{LifelineOrder, LifelineThread};
+
+/// A thread sees an end once by each descriptor, and once if it can't watch one of them.
+const ENDS_SEEN_MAX: u32 = 3;
 
 /// The socket of a connection, and the pidfd of the peer's process, if the kernel gives one.
 pub(crate) struct EndDescriptors {
@@ -40,14 +43,14 @@ enum Whereabouts {
 pub(crate) struct Lifeline {
     peer: PeerId,
     place: Mutex<Whereabouts>,
-    /// The thread has seen the end.
-    has_ended: AtomicBool,
+    /// How often the thread has seen the end.
+    ends_seen: AtomicU32,
 }
 
 impl Lifeline {
     pub(crate) fn new(peer: PeerId, descriptors: EndDescriptors) -> Arc<Self> {
         let place = Mutex::new(Whereabouts::Here(descriptors));
-        Arc::new(Lifeline { peer, place, has_ended: AtomicBool::new(false) })
+        Arc::new(Lifeline { peer, place, ends_seen: AtomicU32::new(0) })
     }
 
     pub(crate) fn peer(&self) -> PeerId {
@@ -77,6 +80,11 @@ impl Lifeline {
     /// certain.
     pub(crate) fn is_here(&self) -> bool {
         matches!(*self.place(), Whereabouts::Here(_))
+    }
+
+    /// Whether a thread has the descriptors.
+    pub(super) fn is_watched_by(&self, thread: &Arc<LifelineThread<Lifeline>>) -> bool {
+        matches!(&*self.place(), Whereabouts::There(other) if Arc::ptr_eq(other, thread))
     }
 
     /// Leaves the descriptors to a thread. They stay here if it can't take them now.
@@ -112,12 +120,13 @@ impl Lifeline {
             Some(pidfd) => process::has_ended_or_hung_up(pidfd.as_fd(), socket.as_fd()),
             None => event::is_readable(socket.as_fd()),
         });
-        here.unwrap_or_else(|| self.has_ended.load(Acquire))
+        here.unwrap_or_else(|| self.ends_seen.load(Acquire) > 0)
     }
 
     /// The thread has seen the end.
     pub(crate) fn note_end(&self) {
-        self.has_ended.store(true, Release);
+        let seen = self.ends_seen.fetch_add(1, Release);
+        debug_assert!(seen < ENDS_SEEN_MAX, "the end of {:?} is seen again and again", self.peer);
     }
 
     /// Says that this side ends the connection in order. All messages were written before.

@@ -110,6 +110,27 @@ impl Lifelines {
         }
     }
 
+    /// For tests: the errors in the books. `all` has the lifelines of all connections.
+    pub(crate) fn audit(&self, all: &[&Arc<Lifeline>]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for thread in self.threads.iter().flat_map(|threads| &threads.all) {
+            let given = all.iter().filter(|lifeline| lifeline.is_watched_by(thread)).count();
+            let taken = thread.taken();
+            if taken != given {
+                wrong.push(format!("a thread counts {taken} lifelines, and has {given}"));
+            }
+        }
+        let is_in = |list: &[Arc<Lifeline>], lifeline| {
+            list.iter().any(|other| Arc::ptr_eq(other, lifeline))
+        };
+        let here = self.here.iter();
+        let lost = here.filter(|lifeline| !all.iter().any(|other| Arc::ptr_eq(other, lifeline)));
+        wrong.extend(lost.map(|lost| format!("{:?} is watched after its end", lost.peer())));
+        let lost = self.new.iter().filter(|lifeline| !is_in(&self.here, lifeline));
+        wrong.extend(lost.map(|lost| format!("{:?} waits to be watched elsewhere", lost.peer())));
+        wrong
+    }
+
     /// The ends that threads have seen since the last call.
     pub(crate) fn reports(&self) -> Vec<(PeerId, DownReason)> {
         self.threads.as_ref().map_or_else(Vec::new, |threads| {

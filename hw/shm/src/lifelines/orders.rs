@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::panicking;
 
 use tagmatch_os::process::Pid;
 use tagmatch_os::socket;
@@ -27,9 +28,10 @@ pub(crate) struct LifelineThread<L> {
     /// For each packet that goes in here there is an order in the queue.
     packets: OwnedFd,
     orders: OrderQueue<L>,
-    /// Lifelines that the thread can take.
+    /// Lifelines that the thread can take, and how many they were at first.
     room: AtomicUsize,
-    /// Until it closes, the thread runs.
+    room_max: usize,
+    /// Until it closes, the thread runs. It says so if it ends in order.
     ended: Mutex<Receiver<()>>,
     owner: Pid,
 }
@@ -47,14 +49,20 @@ impl<L> LifelineThread<L> {
         room: usize,
         ended: Receiver<()>,
     ) -> Self {
+        let room_max = room;
         let room = AtomicUsize::new(room);
         let ended = Mutex::new(ended);
-        LifelineThread { packets, orders, room, ended, owner: Pid::own() }
+        LifelineThread { packets, orders, room, room_max, ended, owner: Pid::own() }
     }
 
     /// Whether it can take another lifeline.
     pub(crate) fn has_room(&self) -> bool {
         self.room.load(Relaxed) > 0
+    }
+
+    /// How many lifelines it has.
+    pub(super) fn taken(&self) -> usize {
+        self.room_max.saturating_sub(self.room.load(Relaxed))
     }
 
     /// Gives a lifeline to the thread. `false`: the thread can't take it now.
@@ -92,7 +100,10 @@ impl<L> LifelineThread<L> {
     pub(crate) fn stop(&self) {
         self.tell(LifelineOrder::Stop);
         if self.owner == Pid::own() {
-            let _ = lock(&self.ended).recv();
+            let ended = lock(&self.ended);
+            let is_orderly = ended.recv().is_ok();
+            let _ = ended.recv();
+            debug_assert!(is_orderly || panicking(), "a thread that watches ends has panicked");
         }
     }
 }

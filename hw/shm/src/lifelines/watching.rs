@@ -55,7 +55,7 @@ pub(super) fn start(
         let epoll = Epoll::from(epoll);
         let reported = EventFd::from(reported);
         let lifelines = Vec::new();
-        Watching { packets, epoll, reported, queue, reports, lifelines, _running: running }.run();
+        Watching { packets, epoll, reported, queue, reports, lifelines, running }.run();
     };
     // SAFETY: `Watching` gives no descriptor away, looks at peers' packets without receiving their
     // descriptors, and closes by itself what the worker sends. So nothing is left to the thread
@@ -81,7 +81,7 @@ struct Watching {
     reports: Arc<EndReports>,
     lifelines: Vec<Option<WatchedLifeline>>,
     /// Closed at the end, last.
-    _running: Sender<()>,
+    running: Sender<()>,
 }
 
 /// The number of the packets' socket. A lifeline's socket and pidfd have the two that belong to its
@@ -134,9 +134,12 @@ impl Watching {
                     }
                 }
                 LifelineOrder::Stop => {
-                    for watched in mem::take(&mut self.lifelines).into_iter().flatten() {
+                    let mut lifelines = mem::take(&mut self.lifelines).into_iter().flatten();
+                    debug_assert!(lifelines.next().is_none(), "a lifeline was not given back");
+                    for watched in lifelines {
                         self.close(watched);
                     }
+                    let _ = self.running.send(());
                     return true;
                 }
             }
