@@ -133,6 +133,7 @@
 //!   this, the buffers and the completions were seen with libmlx5 on a ConnectX in software.
 
 mod address;
+mod audit;
 mod batch;
 mod calls;
 mod choice;
@@ -444,7 +445,9 @@ impl fmt::Debug for Verbs {
 impl Drop for Verbs {
     fn drop(&mut self) {
         if self.context.is_own_process() {
+            self.audit();
             self.leave_all();
+            self.audit();
         }
     }
 }
@@ -536,6 +539,7 @@ impl Device for Verbs {
     }
 
     fn arm(&mut self, _waiting_to_send: &[PeerId]) -> bool {
+        self.audit();
         self.fall_asleep()
     }
 

@@ -330,6 +330,26 @@ impl Link {
         Ok(())
     }
 
+    /// How many send buffers its work requests use.
+    pub(super) fn buffers(&self) -> usize {
+        let is_buffer = |(_, resource): &&(u32, Resource)| matches!(resource, Resource::Buffer(_));
+        self.resources.iter().filter(is_buffer).count()
+    }
+
+    /// For tests: an error in the books, if there is one.
+    pub(super) fn error(&self) -> Option<&'static str> {
+        let reading = self.resources.len() - self.buffers();
+        if self.reads_under_way as usize != reading {
+            return Some("READ requests are miscounted");
+        }
+        if self.reads_posted > self.reads.len() {
+            return Some("more reads are posted than there are");
+        }
+        let is_left = |number: &u32| self.left_of(*number) > 0;
+        let are_left = self.resources.iter().map(|(number, _)| number).all(is_left);
+        (!are_left).then_some("a work request has completed, and keeps its buffer")
+    }
+
     /// The numbers of this side's queue pairs.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         [Some(self.qp.number()), self.receive_qp.as_ref().map(Qp::number)].into_iter().flatten()

@@ -198,6 +198,12 @@ impl List {
         self.sweep(slot);
     }
 
+    /// The senders of the messages that the NIC has matched, and whose data it has not reported.
+    pub(super) fn senders(&self) -> impl Iterator<Item = PeerId> {
+        let landing = self.entries.iter().filter(|entry| !entry.is_finished);
+        landing.filter_map(|entry| entry.matched)
+    }
+
     /// Whether the NIC has matched a message of a peer, and not reported its data.
     pub(super) fn is_landing(&self, peer: PeerId) -> bool {
         self.entries.iter().any(|entry| entry.matched == Some(peer) && !entry.is_finished)

@@ -274,4 +274,10 @@ impl SendBuffers {
     pub(super) fn give_back(&mut self, at: u32) {
         self.0.free.push(at);
     }
+
+    /// How many buffers are in use.
+    pub(super) fn used(&self) -> usize {
+        let Slabs { slabs, free, max, .. } = &self.0;
+        (slabs.len() * CHUNK as usize).min(*max as usize).saturating_sub(free.len())
+    }
 }

@@ -50,6 +50,11 @@ impl VerbsPeers {
         self.0.len()
     }
 
+    /// All peers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.0.iter()
+    }
+
     /// Adds a peer. Numbers between are those of peers of other devices.
     pub(super) fn add(&mut self, peer: Peer) {
         while self.0.len() <= peer.id.index() {
