@@ -349,4 +349,6 @@ fn list(ranks: &BTreeSet<u32>) -> String {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

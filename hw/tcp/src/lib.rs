@@ -127,6 +127,8 @@ mod frame;
 pub mod fuzzing;
 mod greeting;
 mod handshake;
+#[cfg(test)]
+mod hostile;
 mod hosts;
 mod inbox;
 mod leave;

@@ -2,6 +2,7 @@
 //! dev-dependency, without a version, and the simulator as a dependency.
 //!
 //! - [`contract`] has the tests of all devices: what each device promises.
+//! - [`hostile`] makes all hostile variants of a message from its description.
 //! - [`matching`] has the tests of devices that match by themselves.
 //! - [`device`] is for the tests of devices: owned events, and other processes.
 //! - [`oracle`] is the reference for MPI matching: plain lists, searched from the front.
@@ -14,6 +15,7 @@
 
 pub mod contract;
 pub mod device;
+pub mod hostile;
 pub mod matching;
 pub mod oracle;
 pub mod process;

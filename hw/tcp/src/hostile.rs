@@ -1,0 +1,236 @@
+//! Frames and steps of the handshake, as a hostile peer changes them.
+
+use tagmatch_device::{Address, Buffer, PeerId, ReadRequest, RemoteSpan};
+use tagmatch_secret::{NONCE_BYTES, PROOF_BYTES};
+use tagmatch_testkit::hostile::{Legality, Meaning, Message, Rest, Room, try_all};
+
+use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span, parse_span};
+use super::greeting::{Admission, Opening};
+use super::reads::ReadsFromPeer;
+use super::send_half::SendHalf;
+
+/// The longest message that the device takes, in bytes.
+const MESSAGE_MAX: usize = 50;
+/// The length of the read that is under way, in bytes.
+const READ_BYTES: usize = 40;
+/// How many of them have come when some have.
+const FIRST_BYTES: usize = 30;
+
+const DATA: Frame = Frame::ReadData { id: 0, length: 3 };
+
+/// How much has come of the read with the number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Situation {
+    NoRead,
+    Requested,
+    Begun,
+    Complete,
+}
+
+/// What an established connection takes.
+struct FrameRoom {
+    reads: ReadsFromPeer,
+    out: SendHalf,
+    ended: Vec<u64>,
+}
+
+impl FrameRoom {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or("no header")?;
+        let whole = |length| if rest.len() == length { Ok(()) } else { Err("another length") };
+        match Frame::parse(header, MESSAGE_MAX)? {
+            Frame::Message { length, .. } => whole(length),
+            Frame::ReadRequest { id } => {
+                whole(REQUEST_BYTES)?;
+                let span = rest.try_into().map_err(|_| "no span")?;
+                assert_eq!(emit_span(parse_span(span)), *span);
+                self.out.take_request(id, parse_span(span))
+            }
+            Frame::ReadData { id, length } => {
+                whole(length)?;
+                self.reads.land(id, length)?;
+                if let Some(room) = self.reads.room() {
+                    room.fill(rest);
+                }
+                self.reads.advance(length);
+                Ok(())
+            }
+            Frame::ReadEnd { id } => whole(0).and_then(|()| self.end(id, true)),
+            Frame::ReadFailed { id } => whole(0).and_then(|()| self.end(id, false)),
+            Frame::Bye | Frame::Flush => whole(0),
+        }
+    }
+
+    fn end(&mut self, id: u32, is_good: bool) -> Result<(), &'static str> {
+        let (token, into, _) = self.reads.end(&mut self.out, id, is_good)?;
+        assert_eq!(into.len(), READ_BYTES);
+        self.ended.push(token);
+        Ok(())
+    }
+}
+
+impl Room for FrameRoom {
+    type Situation = Situation;
+    type Sender = ();
+
+    fn enter(situation: Situation) -> Self {
+        let mut room = FrameRoom {
+            reads: ReadsFromPeer::default(),
+            out: SendHalf::default(),
+            ended: Vec::new(),
+        };
+        let come = match situation {
+            Situation::NoRead => return room,
+            Situation::Requested => 0,
+            Situation::Begun => FIRST_BYTES,
+            Situation::Complete => READ_BYTES,
+        };
+        let remote = RemoteSpan { address: 4096, length: READ_BYTES as u64, key: 1 };
+        let into = Buffer::zeroed(READ_BYTES);
+        let request = ReadRequest { peer: PeerId(1), remote, into, token: 9 };
+        room.reads.start(&mut room.out, request, READ_BYTES);
+        if come > 0 {
+            let header = Frame::ReadData { id: 0, length: come }.emit();
+            room.take(&[&header[..], &vec![7; come]].concat()).unwrap();
+        }
+        room
+    }
+
+    fn takes(situation: Situation, (): (), message: &Message) -> Legality {
+        let is_legal = match message.name() {
+            "first data" => situation == Situation::Requested,
+            "last data" => situation == Situation::Begun,
+            "read end" => situation == Situation::Complete,
+            "read failed" => situation != Situation::NoRead,
+            _ => true,
+        };
+        if is_legal { Legality::Legal } else { Legality::Illegal }
+    }
+
+    fn hear(&mut self, (): (), bytes: &[u8]) -> bool {
+        self.take(bytes).is_ok()
+    }
+
+    fn state(&self) -> String {
+        let is_expecting = self.reads.is_expecting();
+        format!("{:?}", (is_expecting, self.reads.landing(), &self.ended))
+    }
+
+    /// The read ends once, whatever has come.
+    fn audit(mut self) {
+        let taken: Vec<_> = self.reads.take_all().map(|(token, _)| token).collect();
+        assert!(self.ended.len() + taken.len() <= 1, "{:?} and {taken:?}", self.ended);
+    }
+}
+
+fn frame(name: &'static str, frame: Frame, behind: &[u8], length: Meaning) -> Message {
+    let bytes = [&frame.emit(), behind].concat();
+    let message = Message::new(name, bytes).le(4, "length", length);
+    let message = message.le(1, "kind", Meaning::OneOf((1..=8).collect()));
+    message.le(3, "zeros", Meaning::Fixed)
+}
+
+/// A frame with as many bytes behind its header as it says.
+fn counted(name: &'static str, of: Frame, word: Meaning, most: usize) -> Message {
+    let rest = Rest { unit: 1, count: 0..=most, legality: Legality::Legal };
+    frame(name, of, &[5; 3], Meaning::Counts(1)).le(4, "word", word).rest(rest)
+}
+
+fn frames() -> Vec<Message> {
+    let short = |name, of| frame(name, of, &[], Meaning::Fixed);
+    let span = emit_span(RemoteSpan { address: 1 << 40, length: 77, key: 3 });
+    let request = frame("read request", Frame::ReadRequest { id: 5 }, &span, Meaning::Fixed);
+    let request = request.le(4, "id", Meaning::Open).le(8, "address", Meaning::Free);
+    let message = |immediate| Frame::Message { length: 3, immediate };
+    vec![
+        counted("message", message(None), Meaning::Open, MESSAGE_MAX),
+        counted("with immediate", message(Some(8)), Meaning::Free, MESSAGE_MAX),
+        request.le(8, "length of the span", Meaning::Free).le(4, "key", Meaning::Free),
+        short("read end", Frame::ReadEnd { id: 0 }).le(4, "id", Meaning::Fixed),
+        short("read failed", Frame::ReadFailed { id: 0 }).le(4, "id", Meaning::Fixed),
+        short("bye", Frame::Bye).le(4, "word", Meaning::Open),
+        short("flush", Frame::Flush).le(4, "word", Meaning::Open),
+    ]
+}
+
+/// A step of the handshake that the other end has to parse.
+struct StepRoom {
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Opening,
+    Answer,
+}
+
+impl Room for StepRoom {
+    type Situation = Step;
+    type Sender = ();
+
+    fn enter(step: Step) -> Self {
+        StepRoom { step }
+    }
+
+    fn takes(step: Step, (): (), message: &Message) -> Legality {
+        let is_due = message.name() == format!("{step:?}").to_lowercase();
+        if is_due { Legality::Legal } else { Legality::Illegal }
+    }
+
+    fn hear(&mut self, (): (), bytes: &[u8]) -> bool {
+        match self.step {
+            Step::Opening => bytes.try_into().is_ok_and(|bytes| {
+                let opening = Opening::parse(bytes);
+                assert!(opening.is_err() || opening.is_ok_and(|opening| opening.emit() == *bytes));
+                opening.is_ok()
+            }),
+            Step::Answer => bytes.try_into().is_ok_and(|bytes| Admission::parse(bytes).is_ok()),
+        }
+    }
+
+    fn state(&self) -> String {
+        String::new()
+    }
+
+    fn audit(self) {}
+}
+
+fn steps() -> [Message; 2] {
+    const LENGTH: usize = 15;
+    let address = Address::from_bytes(&[7; LENGTH]).unwrap();
+    let opening = Opening { nonce: [9; NONCE_BYTES], address };
+    let opening = Message::new("opening", opening.emit());
+    let opening = opening.le(4, "mark", Meaning::Fixed).le(1, "version", Meaning::Fixed);
+    let opening = opening.bytes_of(NONCE_BYTES, "nonce", &Meaning::Free);
+    // A longer address has zeros at its end.
+    let longer = Meaning::Within(LENGTH as u64..=Address::MAX as u64);
+    let opening = opening.le(1, "length", longer).bytes_of(LENGTH - 1, "address", &Meaning::Free);
+    let opening = opening.le(1, "last byte", Meaning::Free);
+    let accepted = Admission::Accepted { proof: [4; PROOF_BYTES], message_max: 5 };
+    let answer = Message::new("answer", accepted.emit()).le(1, "reason", Meaning::Within(0..=6));
+    let answer = answer.bytes_of(PROOF_BYTES, "proof", &Meaning::Free);
+    [
+        opening.bytes_of(Address::MAX - LENGTH, "zeros", &Meaning::Fixed),
+        answer.le(4, "longest message", Meaning::Free),
+    ]
+}
+
+#[test]
+fn no_frame_of_a_peer_does_harm() {
+    let situations =
+        [Situation::NoRead, Situation::Requested, Situation::Begun, Situation::Complete];
+    try_all::<FrameRoom>(&situations, &[()], &frames());
+    // How many bytes are legal depends on how many have come.
+    let [no_read, requested, begun, complete] = situations;
+    for (name, situation, most) in
+        [("first data", requested, READ_BYTES), ("last data", begun, READ_BYTES - FIRST_BYTES)]
+    {
+        let data = counted(name, DATA, Meaning::Fixed, most);
+        try_all::<FrameRoom>(&[no_read, situation, complete], &[()], &[data]);
+    }
+}
+
+#[test]
+fn no_step_of_a_handshake_is_taken_for_another() {
+    try_all::<StepRoom>(&[Step::Opening, Step::Answer], &[()], &steps());
+}
