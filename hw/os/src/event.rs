@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::{check, descriptor};
+use super::{check, descriptor, exit_audit};
 
 /// Most descriptors that one call of [`Epoll::ready`] reports.
 pub const BATCH: usize = 32;
@@ -15,6 +15,7 @@ pub struct Epoll(OwnedFd);
 impl Epoll {
     /// An empty set.
     pub fn new() -> io::Result<Self> {
+        exit_audit::begin();
         // SAFETY: no pointers, and a new descriptor.
         unsafe { descriptor(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }.map(Epoll)
     }

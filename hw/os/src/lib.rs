@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`background_close`] | closing descriptors that a peer sent, on another thread |
 //! | [`event`] | epoll descriptors and timers |
+//! | `exit_audit` | test programs that leave nothing open at their end |
 //! | `fork` | sockets that a forked child doesn't keep |
 //! | [`journal`] | a file of records that survives the process |
 //! | [`memory`] | shared memory that can't shrink |
@@ -27,6 +28,7 @@
 
 pub mod background_close;
 pub mod event;
+mod exit_audit;
 mod fork;
 pub mod journal;
 pub mod memory;

@@ -188,6 +188,8 @@ impl TestRuns {
         command.env(CHOICE, slip).env("RUST_TEST_THREADS", "1");
         // As cargo runs the tests: no safety timer rescues a wake-up that the slip has lost.
         command.env("TAGMATCH_TEST_SAFETY_TIMERS", "off");
+        // A test program that leaves something open fails (`hw/os/src/exit_audit.rs`).
+        command.env("CARGO_PKG_NAME", package);
         command.envs(settings.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(out).stderr(error);
         let status = command.status().map_err(|error| format!("timeout: {error}"))?;
