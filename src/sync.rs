@@ -3,10 +3,11 @@
 //! ships.
 
 #[cfg(all(loom, test))]
+pub(crate) use crate::tests::loom_model::atomics::AtomicBool;
+#[cfg(all(loom, test))]
 pub(crate) use crate::tests::loom_model::device::{EventFd, Shm, sleep_until_readable};
 #[cfg(all(loom, test))]
 pub(crate) use loom::{
-    sync::atomic::AtomicBool,
     sync::{Mutex, MutexGuard},
     thread, thread_local,
 };

@@ -2,11 +2,13 @@
 //!
 //! Run by `ci/test loom`. A thread that is never woken ends a run as a deadlock.
 
+pub(crate) mod atomics;
 pub(crate) mod device;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
+use std::time::Duration;
 
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
@@ -189,6 +191,51 @@ fn a_wait_for_one_of_two_is_woken_by_either() {
         });
         inject(&worker, 2);
         while worker.progress() > 0 {}
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn an_interrupt_ends_a_call_at_any_moment_of_it() {
+    check(3, || {
+        let (worker, _) = worker();
+        let mut request = receive(&worker, 1);
+        let interrupter = worker.interrupter();
+        let waiter = thread::spawn(move || {
+            assert!(request.wait_timeout(Duration::MAX).is_none());
+        });
+        interrupter.interrupt();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_probe_is_woken_when_another_thread_takes_the_message_in() {
+    check(3, || {
+        let (worker, _) = worker();
+        let waiter = thread::spawn({
+            let worker = worker.clone();
+            move || assert_eq!(worker.probe_blocking(Match::tag(1)).unwrap().length, 8)
+        });
+        inject(&worker, 1);
+        while worker.progress() > 0 {}
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_probe_is_woken_by_a_message_of_another_process() {
+    check(2, || {
+        let (worker, other_process) = worker();
+        inject(&worker, 1);
+        let message = other_process.intercept().unwrap();
+        let waiter = thread::spawn({
+            let worker = worker.clone();
+            move || assert_eq!(worker.probe_blocking(Match::tag(1)).unwrap().length, 8)
+        });
+        other_process.send(message);
+        // Takes the message in, or does not.
+        worker.progress();
         waiter.join().unwrap();
     });
 }
