@@ -37,8 +37,8 @@ pub(crate) struct Sending {
     exposed: usize,
     /// Whether one-sided operations went out before messages the last time.
     rma_goes_first: bool,
-    /// Whether one of the peers that wait for room only waits for its next turn. The device has room
-    /// for it, so it would wake nobody.
+    /// Whether one of the peers that wait for room only waits for its next turn. The device has
+    /// room for it, so it would wake nobody.
     has_more: bool,
     scratch: Scratch,
 }

@@ -155,36 +155,38 @@ fn frames() -> Vec<Message> {
 
 /// A step of the handshake that the other end has to parse.
 struct StepRoom {
-    step: Step,
+    step: MeetingStep,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum MeetingStep {
     Opening,
     Answer,
 }
 
 impl Room for StepRoom {
-    type Situation = Step;
+    type Situation = MeetingStep;
     type Sender = ();
 
-    fn enter(step: Step) -> Self {
+    fn enter(step: MeetingStep) -> Self {
         StepRoom { step }
     }
 
-    fn takes(step: Step, (): (), message: &Message) -> Legality {
+    fn takes(step: MeetingStep, (): (), message: &Message) -> Legality {
         let is_due = message.name() == format!("{step:?}").to_lowercase();
         if is_due { Legality::Legal } else { Legality::Illegal }
     }
 
     fn hear(&mut self, (): (), bytes: &[u8]) -> bool {
         match self.step {
-            Step::Opening => bytes.try_into().is_ok_and(|bytes| {
+            MeetingStep::Opening => bytes.try_into().is_ok_and(|bytes| {
                 let opening = Opening::parse(bytes);
                 assert!(opening.is_err() || opening.is_ok_and(|opening| opening.emit() == *bytes));
                 opening.is_ok()
             }),
-            Step::Answer => bytes.try_into().is_ok_and(|bytes| Admission::parse(bytes).is_ok()),
+            MeetingStep::Answer => {
+                bytes.try_into().is_ok_and(|bytes| Admission::parse(bytes).is_ok())
+            }
         }
     }
 
@@ -232,5 +234,5 @@ fn no_frame_of_a_peer_does_harm() {
 
 #[test]
 fn no_step_of_a_handshake_is_taken_for_another() {
-    try_all::<StepRoom>(&[Step::Opening, Step::Answer], &[()], &steps());
+    try_all::<StepRoom>(&[MeetingStep::Opening, MeetingStep::Answer], &[()], &steps());
 }

@@ -1,5 +1,5 @@
-//! An audit of the device's books, for tests: what was taken is back, and what is written down
-//! twice agrees.
+//! An audit of buffers, work requests, queue pairs and lists, for tests: those that were taken are
+//! back, and two records of one thing agree.
 
 use std::collections::HashSet;
 

@@ -9,8 +9,6 @@ mod advice;
 mod file;
 mod gathering;
 mod job;
-#[cfg(test)]
-mod oracle;
 mod row;
 mod table;
 
@@ -106,3 +104,6 @@ fn write_row(path: &Path, row: Row, gathering: Option<io::Result<Gathering>>) ->
 fn started() -> SystemTime {
     *STARTED.get_or_init(SystemTime::now)
 }
+
+#[cfg(test)]
+mod oracle;
