@@ -234,7 +234,8 @@ impl Device for Shm {
         if !self.is_up {
             return Err(Refused::NotUp);
         }
-        deliver(&self.way, &self.events.signal, [message.header, message.payload].concat());
+        // Nothing is signalled: the thread that sends polls, by `has_work`.
+        self.way().messages.push_back([message.header, message.payload].concat());
         Ok(())
     }
 
@@ -281,6 +282,11 @@ impl Device for Shm {
         let mut way = self.way();
         way.is_armed = way.messages.is_empty();
         way.is_armed
+    }
+
+    fn has_work(&self) -> bool {
+        let way = self.way();
+        way.is_armed && !way.messages.is_empty()
     }
 
     fn disarm(&mut self) {
