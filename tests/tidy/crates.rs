@@ -62,7 +62,7 @@ pub(super) fn packages(files: &[(String, String)]) -> BTreeMap<String, CrateRow>
     let manifests = files.iter().filter_map(|(path, text)| {
         let folder = path.strip_suffix("Cargo.toml")?.trim_end_matches('/');
         // Packages outside of the workspace.
-        let is_apart = folder == "lab/fuzz" || folder == "lab/planted/switch";
+        let is_apart = ["lab/fuzz", "lab/mutants", "lab/planted/switch"].contains(&folder);
         (!is_apart && text.contains("[package]")).then_some((folder, text))
     });
     let value = |text: &str, key: &str| -> Option<String> {

@@ -14,7 +14,7 @@ const TAKEN: &str = "tests/type_names.txt";
 /// provider for tests has those of libfabric, and the simulated system those of the kernel.
 fn counts(path: &str) -> bool {
     let is_test = |part: &str| matches!(part, "tests" | "tests.rs" | "benches" | "examples");
-    let is_apart = ["lab/fuzz/", "lab/testkit/", "lab/cxi/", "lab/world/"]
+    let is_apart = ["lab/fuzz/", "lab/mutants/", "lab/testkit/", "lab/cxi/", "lab/world/"]
         .iter()
         .any(|part| path.starts_with(part));
     is_rust(path) && !is_apart && !path.contains("-sys/") && !path.split('/').any(is_test)

@@ -69,13 +69,15 @@ pub fn make(source: &Path) -> Result<(Vec<Slip>, PathBuf), String> {
 }
 
 /// The folder of the crate that a file belongs to.
-fn crate_of(source: &Path, path: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn crate_of(source: &Path, path: &str) -> Option<PathBuf> {
     let mut folders = Path::new(path).ancestors().skip(1);
     folders.find(|folder| source.join(folder).join("Cargo.toml").exists()).map(Path::to_owned)
 }
 
 /// The manifest of the crate in this folder, with a dependency on the switch.
-fn with_switch(manifest: &str, folder: &Path) -> String {
+#[must_use]
+pub fn with_switch(manifest: &str, folder: &Path) -> String {
     const LIST: &str = "\n[dependencies]\n";
     let up = "../".repeat(folder.components().count());
     let switch = format!("{LIST}planted = {{ path = \"{up}{SWITCH}\" }}\n");
@@ -86,8 +88,8 @@ fn with_switch(manifest: &str, folder: &Path) -> String {
     }
 }
 
-/// The paths of all files that are tracked, or may be.
-pub(crate) fn listed(source: &Path) -> io::Result<Vec<String>> {
+/// The paths of all files that are tracked, or may be. Fails if git does.
+pub fn listed(source: &Path) -> io::Result<Vec<String>> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(source)
@@ -102,7 +104,7 @@ pub(crate) fn listed(source: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Makes the files of the copy what these files of the source are, but for the changed texts.
-fn copy(
+pub fn copy(
     source: &Path,
     tree: &Path,
     paths: &[String],
@@ -159,7 +161,7 @@ fn remove_others(folder: &Path, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
 
 /// Writes the dependencies on the switch into the copy's lock file, so that builds may be
 /// `--locked`.
-fn lock(tree: &Path) -> Result<(), String> {
+pub fn lock(tree: &Path) -> Result<(), String> {
     let run = |options: &[&str]| {
         let mut cargo = Command::new("cargo");
         cargo.args(["metadata", "--format-version", "1"]).args(options).current_dir(tree);

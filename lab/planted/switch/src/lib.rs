@@ -1,8 +1,12 @@
 //! Says in a patched copy of tagmatch which slip is to be made: the one that `TAGMATCH_PLANTED`
 //! names; and where counters start: shortly before their end if `TAGMATCH_STARTS` is `late`.
 
+mod mutants;
+
 use std::env;
 use std::sync::OnceLock;
+
+pub use mutants::mutant;
 
 /// Whether this slip is to be made. The environment is read once. The function is inlined, since
 /// simulations ask often.

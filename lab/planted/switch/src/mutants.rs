@@ -1,0 +1,58 @@
+//! Which mutant of `lab/mutants` is chosen: the one whose number is in `TAGMATCH_MUTANT`. If
+//! `TAGMATCH_REACHED` names a folder instead, each process writes there which mutants it reaches.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process;
+use std::sync::OnceLock;
+use std::thread;
+
+struct Choice {
+    /// No mutant has the number 0.
+    mutant: u32,
+    /// A file in the folder of those that are reached.
+    reached: Option<File>,
+}
+
+static CHOICE: OnceLock<Choice> = OnceLock::new();
+
+thread_local! {
+    /// The numbers that this thread has written. Nothing while it writes.
+    static WRITTEN: RefCell<HashSet<u32>> = RefCell::default();
+}
+
+/// Whether this mutant is chosen. The environment is read once.
+#[inline]
+pub fn mutant(number: u32) -> bool {
+    let choice = CHOICE.get_or_init(|| Choice {
+        mutant: env::var("TAGMATCH_MUTANT").ok().and_then(|it| it.parse().ok()).unwrap_or(0),
+        reached: env::var_os("TAGMATCH_REACHED").and_then(|folder| {
+            let path = Path::new(&folder).join(process::id().to_string());
+            OpenOptions::new().create(true).append(true).open(path).ok()
+        }),
+    });
+    if let Some(file) = &choice.reached {
+        write(file, number);
+    }
+    choice.mutant == number
+}
+
+/// Writes the number and the thread's name, which is that of the test in its first thread. Each
+/// line is one call, so a process that ends at any time has written what it has reached.
+#[cold]
+fn write(mut file: &File, number: u32) {
+    let is_new = WRITTEN.try_with(|written| {
+        written.try_borrow_mut().is_ok_and(|mut written| written.insert(number))
+    });
+    // A thread that ends has no name any more.
+    let name = match is_new {
+        Ok(false) => return,
+        Ok(true) => thread::current().name().unwrap_or("-").to_owned(),
+        Err(_) => "-".to_owned(),
+    };
+    let _ = file.write_all(format!("{number}\t{name}\n").as_bytes());
+}
