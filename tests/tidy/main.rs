@@ -237,7 +237,7 @@ fn printing(path: &str, text: &str) -> Vec<String> {
 fn no_library_prints() {
     // Programs, and what only tests build.
     let is_program = |path: &str| {
-        ["benches/", "cli/", "lab/sim/", "lab/testkit/"]
+        ["benches/", "cli/", "lab/mutants/", "lab/sim/", "lab/testkit/"]
             .iter()
             .any(|folder| path.starts_with(folder))
             || path.ends_with("src/main.rs")

@@ -188,8 +188,10 @@ fn run(mut command: Command, limit: Duration, ends_at_failure: bool) -> (Ending,
             Ok(Some(_)) | Err(_) => break Ending::Failed,
         }
     };
-    let group = format!("-{}", child.id());
-    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
+    // The shell's own `kill` is there on every system.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "kill -KILL -- -$0", &child.id().to_string()]).stderr(Stdio::null());
+    let _ = shell.status();
     let _ = child.wait();
     let lines = output.and_then(|output| output.join().ok()).unwrap_or_default();
     (ending, lines)

@@ -11,14 +11,14 @@ use std::process;
 use std::sync::OnceLock;
 use std::thread;
 
-struct Choice {
+struct ChosenMutant {
     /// No mutant has the number 0.
     mutant: u32,
     /// A file in the folder of those that are reached.
     reached: Option<File>,
 }
 
-static CHOICE: OnceLock<Choice> = OnceLock::new();
+static CHOICE: OnceLock<ChosenMutant> = OnceLock::new();
 
 thread_local! {
     /// The numbers that this thread has written. Nothing while it writes.
@@ -28,7 +28,7 @@ thread_local! {
 /// Whether this mutant is chosen. The environment is read once.
 #[inline]
 pub fn mutant(number: u32) -> bool {
-    let choice = CHOICE.get_or_init(|| Choice {
+    let choice = CHOICE.get_or_init(|| ChosenMutant {
         mutant: env::var("TAGMATCH_MUTANT").ok().and_then(|it| it.parse().ok()).unwrap_or(0),
         reached: env::var_os("TAGMATCH_REACHED").and_then(|folder| {
             let path = Path::new(&folder).join(process::id().to_string());
