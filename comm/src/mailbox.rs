@@ -52,7 +52,7 @@ pub(crate) struct Mailboxes {
     sleeper: Option<Arc<dyn Sleeper>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct MailboxState {
     /// Number of mailboxes that were opened.
     opened: u64,
@@ -61,6 +61,7 @@ struct MailboxState {
     outgoing: Vec<(ProcessId, Letter)>,
 }
 
+#[derive(Debug)]
 enum Mailbox {
     Port {
         calls: VecDeque<(ProcessId, u64)>,
@@ -71,6 +72,7 @@ enum Mailbox {
     Line(MailboxLine),
 }
 
+#[derive(Debug)]
 struct MailboxLine {
     with: ProcessId,
     other: Other,
@@ -79,6 +81,7 @@ struct MailboxLine {
 }
 
 /// The other end of a line.
+#[derive(Debug)]
 enum Other {
     /// A port that has not answered the call yet, and the messages to send once it has.
     Port(u64, Vec<Vec<u8>>),
@@ -292,6 +295,12 @@ impl Drop for Opened {
         if let Some(sleeper) = &mailboxes.sleeper {
             sleeper.ring();
         }
+    }
+}
+
+impl fmt::Debug for Mailboxes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.with(|state| fmt::Debug::fmt(state, f))
     }
 }
 

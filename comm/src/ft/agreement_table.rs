@@ -28,6 +28,7 @@ pub(crate) struct Vote {
     pub(crate) flags: u64,
 }
 
+#[derive(Debug)]
 struct KeptAgreement {
     group: Arc<Group>,
     agreement: Agreement,
@@ -37,7 +38,7 @@ struct KeptAgreement {
     began: u64,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Agreements {
     kept: BTreeMap<AgreementName, Box<KeptAgreement>>,
     /// How many have begun.

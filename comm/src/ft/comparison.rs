@@ -29,17 +29,19 @@ use crate::net::{Net, ProcessId};
 use crate::settings::{CommonSettings, Difference};
 
 /// Whether the settings of this process and of another one have been exchanged.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Exchanged {
     is_sent: bool,
     is_received: bool,
 }
 
+#[derive(Debug)]
 struct UnequalValue {
     error: Error,
     difference: Difference,
 }
 
+#[derive(Debug)]
 pub(super) struct Comparison {
     settings: CommonSettings,
     /// By process.

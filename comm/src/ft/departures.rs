@@ -7,13 +7,14 @@ use crate::life::Key;
 use crate::net::{Net, ProcessId};
 
 /// An allocation that this process takes part in.
+#[derive(Debug)]
 struct AllocationUnderWay {
     key: Key,
     /// The members that have left, and how many rounds each of them had begun.
     left: Vec<(ProcessId, u32)>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Departures {
     allocations: Vec<AllocationUnderWay>,
 }

@@ -9,7 +9,7 @@ use crate::net::ProcessId;
 /// that has sent most of them: so no process can push out the messages of the others.
 const EARLY_MAX: usize = 4096;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct EarlyMessages(VecDeque<(ProcessId, Control)>);
 
 impl EarlyMessages {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use crate::life::{Key, Life};
 use crate::net::ProcessId;
 
+#[derive(Debug)]
 pub(super) struct Registry {
     pub(super) own: ProcessId,
     /// The processes that are down, in the order in which that became known.

@@ -77,6 +77,7 @@ const DISCARDS_PER_LOOK: usize = 4;
 const DISCARD_MAX: usize = 64;
 
 /// An id that rests.
+#[derive(Debug)]
 struct RestingId {
     /// The latest sweep that had begun when the id was freed.
     freed_in: u64,
@@ -93,7 +94,7 @@ struct RestingId {
 }
 
 /// A process that may still send in an id.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Sender {
     /// The latest sweep in which the process was asked.
     asked: u64,
@@ -102,6 +103,7 @@ struct Sender {
 }
 
 /// A question that was not answered yet.
+#[derive(Debug)]
 struct Question {
     number: u64,
     sweep: u64,
@@ -125,6 +127,7 @@ impl RestingId {
 }
 
 /// The resting ids of one process, and the questions about them.
+#[derive(Debug)]
 pub(super) struct RestingIds {
     allocator: Allocator,
     ids: IdLayout,

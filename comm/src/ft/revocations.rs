@@ -18,7 +18,7 @@ use crate::net::{Net, ProcessId};
 /// dies.
 const REVOKED_MAX: usize = 1024;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Revocations {
     revoked: VecDeque<(Key, Group)>,
 }

@@ -36,6 +36,10 @@ use crate::settings::CommonSettings;
 /// about a fifth of a message, and usually finds nothing.
 const TURNS_PER_LOOK: u32 = 32;
 
+/// How many agreements on a communicator another member may begin before this process does.
+/// Messages of later ones are kept as those that come early.
+const AHEAD_MAX: u64 = 128;
+
 /// A message of an agreement can't be taken in yet.
 struct Unconfirmed;
 
@@ -391,6 +395,10 @@ impl<N: Net> Service<N> {
         self.agreements.ensure(io, (life.key, vote.number), &life.group, None);
         self.doubts.ask_about_left();
         self.agreements.vote(io, life.key, vote, &life.acknowledged());
+        let known = life.begun().saturating_add(AHEAD_MAX);
+        self.deliver_early(net, |control| {
+            matches!(control, Control::Agree { key, number, .. } if *key == life.key && *number < known)
+        });
     }
 
     /// How many agreements are kept.
@@ -423,8 +431,12 @@ impl<N: Net> Service<N> {
                 return self.early.keep(from, Control::Agree { key, number, message });
             };
             let is_over = life.is_over(number) || life.is_given_up();
-            if is_over || life.group.rank(from).is_none() {
+            let is_of_all = message.dead.size() == life.group.size();
+            if is_over || !is_of_all || life.group.rank(from).is_none() {
                 return;
+            }
+            if number >= life.begun().saturating_add(AHEAD_MAX) {
+                return self.early.keep(from, Control::Agree { key, number, message });
             }
             let io = &mut ServiceIo::new(net, &self.context, &self.registry);
             self.agreements.ensure(io, name, &life.group, None);
@@ -514,3 +526,6 @@ impl<N: Net> Service<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod hostile;

@@ -194,7 +194,9 @@ impl Control {
             return rest.is_empty().then_some(Control::Revoke { key, group });
         }
         if code == LEFT {
-            return Some(Control::Left { key, rounds: take_u32(&mut rest)? });
+            let rounds = take_u32(&mut rest)?;
+            let is_valid = rest.is_empty() && !is_named;
+            return is_valid.then_some(Control::Left { key, rounds });
         }
         if code == ASK || code == ANSWER {
             return take_ids(code, key, is_named, rest);
@@ -203,7 +205,7 @@ impl Control {
         let Some(of_join) = code.checked_sub(JOIN) else {
             let number = take_u64(&mut rest)?;
             let message = take_message(kind(code)?, rest)?;
-            return Some(Control::Agree { key, number, message });
+            return (!is_named).then_some(Control::Agree { key, number, message });
         };
         let attempts = [take_key(&mut rest)?, take_key(&mut rest)?];
         let split = take_u32(&mut rest)?;

@@ -172,6 +172,11 @@ impl Life {
         (number, lists.open.first().copied().unwrap_or(number))
     }
 
+    /// How many agreements this process has begun.
+    pub(crate) fn begun(&self) -> u64 {
+        self.lists().agreements
+    }
+
     pub(crate) fn end(&self, number: u64) {
         self.lists().open.retain(|open| *open != number);
     }

@@ -129,7 +129,8 @@ impl Message {
             [*count.start(), *count.end()].into_iter().flat_map(around)
         });
         let limits: Vec<usize> = limits.collect();
-        let with_units = |count: &usize| self.described() + count.saturating_mul(unit);
+        let with_units =
+            |count: &usize| count.saturating_mul(unit).saturating_add(self.described());
         lengths.extend(limits.iter().map(with_units));
         lengths.sort_unstable();
         lengths.dedup();
