@@ -147,7 +147,7 @@ impl Program {
     }
 }
 
-/// One thread more than the test needs, so that libtest names the threads after the tests.
+/// One thread more than the test needs, so that the test harness names the threads after the tests.
 fn command(built: &Built) -> Command {
     let mut command = Command::new(&built.file);
     command.arg("--test-threads=2").current_dir(&built.folder);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tagmatch_testkit::hostile::{Legality, Meaning, Message, Rest};
 
-use super::{BYSTANDER, LINE, LOST, PARTNER, PORT, Surroundings, THEIR_LINE};
+use super::{BYSTANDER, LINE, LOST, PARTNER, PORT, ServiceSurroundings, THEIR_LINE};
 use crate::ft::agree::{AgreeKind, AgreeMessage, Value};
 use crate::ft::control::{ASK_MAX, Asked, Control, Invitation, JoinMessage};
 use crate::ft::doubts::Doubt;
@@ -14,7 +14,7 @@ use crate::life::Key;
 use crate::mailbox::{Body, Letter};
 use crate::settings::{Difference, NAMES};
 
-fn of(name: &'static str, control: &Control, around: &Surroundings) -> Message {
+fn of(name: &'static str, control: &Control, around: &ServiceSurroundings) -> Message {
     Message::new(name, control.to_bytes(&around.directory)).le(4, "code", Meaning::Open)
 }
 
@@ -28,7 +28,7 @@ fn rest(unit: usize, count: std::ops::RangeInclusive<usize>, legality: Legality)
 }
 
 /// The processes that may send and answer a doubt have numbers of the job.
-fn doubts(around: &Surroundings) -> [Message; 4] {
+fn doubts(around: &ServiceSurroundings) -> [Message; 4] {
     let doubt = |name, doubt, about| {
         let kinds = Meaning::OneOf((0..=4).collect());
         head(of(name, &Control::Doubt(doubt), around), kinds, about)
@@ -42,7 +42,7 @@ fn doubts(around: &Surroundings) -> [Message; 4] {
     ]
 }
 
-fn letters(around: &Surroundings) -> [Message; 3] {
+fn letters(around: &ServiceSurroundings) -> [Message; 3] {
     let letter = |name, to, from, body| {
         let message = of(name, &Control::Letter(Letter { to, from, body }), around);
         head(message, Meaning::Open, Meaning::Fixed)
@@ -64,7 +64,7 @@ fn agreement(message: Message) -> Message {
     sets.into_iter().fold(message, |message, set| message.le(8, set, Meaning::Open))
 }
 
-fn agreements(around: &Surroundings) -> [Message; 2] {
+fn agreements(around: &ServiceSurroundings) -> [Message; 2] {
     let value = Value {
         flags: 1,
         low: 0,
@@ -89,7 +89,7 @@ fn agreements(around: &Surroundings) -> [Message; 2] {
     [agreement(agree.le(8, "number", Meaning::Open)), agreement(join)]
 }
 
-pub(super) fn all(around: &Surroundings) -> Vec<Message> {
+pub(super) fn all(around: &ServiceSurroundings) -> Vec<Message> {
     let revoke = Control::Revoke { key: around.other, group: Group::clone(&around.group) };
     let revoke = head(of("revoke", &revoke, around), Meaning::Open, Meaning::Open);
     let left = Control::Left { key: around.allocation, rounds: 2 };

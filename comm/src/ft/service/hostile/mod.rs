@@ -32,7 +32,7 @@ const LINE: u64 = 1;
 const THEIR_LINE: u64 = 50;
 
 /// What messages name.
-struct Surroundings {
+struct ServiceSurroundings {
     directory: TestDirectory,
     group: Arc<Group>,
     world: Key,
@@ -47,7 +47,7 @@ struct Surroundings {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Situation {
+enum ServiceSituation {
     /// Nothing is under way.
     Idle,
     /// The partner is asked about the lost process, and there is an agreement, an allocation, a
@@ -57,14 +57,14 @@ enum Situation {
     Asking,
 }
 
-fn surroundings() -> Surroundings {
+fn surroundings() -> ServiceSurroundings {
     let mut directory = TestDirectory::new([4, 2], OWN.0);
     let name = TestDirectory::new([4, 2], 4).name(ProcessId(0)).unwrap();
     assert_eq!(directory.admit(&name), Ok(FOREIGN));
     let key = |context, epoch| Key { context, epoch };
     let settings =
         CommonSettings::new(IdLayout::BITS_16, 4, TagLayout::MPI, &Algorithms::default(), false);
-    Surroundings {
+    ServiceSurroundings {
         directory,
         group: Arc::new(Group::new((0..4).map(ProcessId))),
         world: Key::new(IdLayout::BITS_16.world(), 6),
@@ -94,7 +94,7 @@ impl ServiceRoom {
         self.service.look(&mut self.net);
     }
 
-    fn begin(&mut self, around: &Surroundings, allocator: &Allocator) {
+    fn begin(&mut self, around: &ServiceSurroundings, allocator: &Allocator) {
         let Self { service, net, lives, mailboxes, opened, .. } = self;
         service.enter(around.allocation);
         service.vote(net, &lives[0], Vote { number: 0, low: 0, flags: 1 });
@@ -121,7 +121,7 @@ fn free_ids(allocator: &Allocator) {
 }
 
 /// An id that the members of the world settle together.
-fn own_id(allocator: &Allocator, around: &Surroundings) -> OwnedId {
+fn own_id(allocator: &Allocator, around: &ServiceSurroundings) -> OwnedId {
     let allocation = allocator.begin(IdLayout::BITS_16.world(), 0, Role::Member);
     let mut allocation = allocation.for_members([7, around.used], &around.group);
     let offered = allocation.offer();
@@ -132,10 +132,10 @@ fn own_id(allocator: &Allocator, around: &Surroundings) -> OwnedId {
 }
 
 impl Room for ServiceRoom {
-    type Situation = Situation;
+    type Situation = ServiceSituation;
     type Sender = ProcessId;
 
-    fn enter(situation: Situation) -> Self {
+    fn enter(situation: ServiceSituation) -> Self {
         let around = surroundings();
         let ids = IdLayout::BITS_16;
         let allocator = Allocator::new(ids, 4).unwrap();
@@ -160,11 +160,11 @@ impl Room for ServiceRoom {
         for life in &room.lives {
             room.service.register(&mut room.net, life);
         }
-        room.net.lose(LOST, situation != Situation::Busy);
+        room.net.lose(LOST, situation != ServiceSituation::Busy);
         match situation {
-            Situation::Idle => {}
-            Situation::Busy => room.begin(&around, &allocator),
-            Situation::Asking => free_ids(&allocator),
+            ServiceSituation::Idle => {}
+            ServiceSituation::Busy => room.begin(&around, &allocator),
+            ServiceSituation::Asking => free_ids(&allocator),
         }
         room.service.look(&mut room.net);
         room.net.sent.clear();
@@ -172,15 +172,15 @@ impl Room for ServiceRoom {
         room
     }
 
-    fn takes(situation: Situation, sender: ProcessId, message: &Message) -> Legality {
-        let is_busy = situation == Situation::Busy;
+    fn takes(situation: ServiceSituation, sender: ProcessId, message: &Message) -> Legality {
+        let is_busy = situation == ServiceSituation::Busy;
         let legal = |is_legal| if is_legal { Legality::Legal } else { Legality::Illegal };
         match (message.name(), sender) {
             // No doubt of a lost process or of another job is heard.
             ("asked" | "called" | "answered" | "said", LOST | FOREIGN) => Legality::Illegal,
             ("asked", _) => legal(sender == PARTNER),
             ("called", PARTNER) => Legality::Legal,
-            ("answer", _) => legal(situation == Situation::Asking && sender == PARTNER),
+            ("answer", _) => legal(situation == ServiceSituation::Asking && sender == PARTNER),
             ("answered" | "said", _) => legal(is_busy && sender == PARTNER),
             ("said in a line" | "over", _) => legal(is_busy && sender == PARTNER),
             ("call", _) => legal(is_busy),
@@ -234,9 +234,9 @@ impl Room for ServiceRoom {
 fn no_message_of_another_process_does_harm() {
     let messages = messages::all(&surroundings());
     let senders = [PARTNER, BYSTANDER, LOST, FOREIGN];
-    try_all::<ServiceRoom>(&[Situation::Idle, Situation::Busy], &senders, &messages);
+    try_all::<ServiceRoom>(&[ServiceSituation::Idle, ServiceSituation::Busy], &senders, &messages);
     let answers: Vec<_> = messages.into_iter().filter(|one| one.name() == "answer").collect();
-    try_all::<ServiceRoom>(&[Situation::Asking], &senders, &answers);
+    try_all::<ServiceRoom>(&[ServiceSituation::Asking], &senders, &answers);
 }
 
 #[test]
@@ -254,6 +254,6 @@ fn what_messages_leave_behind_is_bounded() {
         ("called", "epoch", 8),
     ] {
         let message = messages.iter().find(|message| message.name() == name).unwrap();
-        flood::<ServiceRoom>(Situation::Busy, PARTNER, message, (field, bound));
+        flood::<ServiceRoom>(ServiceSituation::Busy, PARTNER, message, (field, bound));
     }
 }
