@@ -149,6 +149,9 @@ mod tests {
     fn run(role: &str) -> (bool, String) {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["exit_audit::tests::a_process_of_a_test", "--exact", "--include-ignored"]);
+        // Without cargo, nothing says which package this is.
+        let package = env!("CARGO_PKG_NAME");
+        command.env("CARGO_PKG_NAME", package).env("TAGMATCH_TEST_AUDIT", package);
         let output = command.env(ROLE, role).output().unwrap();
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     }
