@@ -22,6 +22,9 @@ fuzz_target!(|data: &[u8]| {
         Ok(WireMessage::Fragment(fragment)) => {
             assert_eq!(Fragment::parse(&Bytes::from_slice(&fragment.emit())), Ok(fragment));
         }
+        Ok(WireMessage::Rma(header)) => {
+            assert_eq!(header.emit()[..header.byte_len()], data[..header.byte_len()]);
+        }
         Ok(WireMessage::Fin(_)) | Err(_) => {}
     }
     if let Ok(text) = std::str::from_utf8(data) {
