@@ -170,7 +170,7 @@ impl<A: Access> fmt::Debug for Region<A> {
 pub struct PutNotice {
     /// The peer.
     pub peer: Peer,
-    /// What it tells.
+    /// The number that the peer gave with its put.
     pub value: u64,
 }
 

@@ -159,6 +159,10 @@ fn memory_that_can_only_be_read_is_exposed_for_gets_alone() {
         assert!(matches!(refused.error, Error::Operation(Fault::ReadOnlyBuffer)), "{refused}");
         assert_eq!(refused.buffer[..], bytes(9));
     }
+    let slices = Buffer::from_slices([vec![0; 4], vec![0; 4]]);
+    let refused = p.b.expose_region(slices, Rights::ALL).map(drop).unwrap_err();
+    assert!(matches!(refused.error, Error::Operation(Fault::NotCarried { .. })), "{refused}");
+    assert_eq!(refused.buffer.total_len(), 8, "the memory comes back");
     let region = p.b.expose_region(shared, Rights::READ).unwrap();
     assert!(matches!(region.write(0, &[1]), Err(Error::OutOfRegion { .. })));
     assert!(matches!(region.read(9, &mut [0]), Err(Error::OutOfRegion { .. })));

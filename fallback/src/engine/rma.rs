@@ -19,6 +19,9 @@ impl<D: Device> RmaEngine for Engine<D> {
         memory: Buffer,
         rights: Rights,
     ) -> Result<RegionKey, (Buffer, Fault)> {
+        if memory.slices().is_some() {
+            return Err((memory, Fault::NotCarried { why: "a region of several slices" }));
+        }
         let regions = &mut self.core.state_mut().rma.regions;
         regions.expose(memory, rights).map_err(|memory| (memory, Fault::ReadOnlyBuffer))
     }

@@ -14,14 +14,14 @@ use crate::rma::regions::RegionKey;
 use crate::slices;
 use crate::wire::{ElementUse, RemoteFault, RmaHeader, WireError};
 
-/// What is done to a peer's region, and the memory for it.
+/// A put, a get or an atomic operation, with the memory that it uses here.
 #[derive(Clone, Debug)]
 pub enum RemoteAction {
     /// Writes the buffer's bytes.
     Put {
         /// The bytes.
         from: Buffer,
-        /// What the region's owner is told once they are there.
+        /// A number that the region's owner is told once the bytes are in the region.
         notice: Option<u64>,
     },
     /// Reads as many bytes as the buffer has.
@@ -31,7 +31,7 @@ pub enum RemoteAction {
     },
     /// Changes elements.
     Atomic {
-        /// What is done with each of them.
+        /// The operation, and the type of the elements.
         element: ElementUse,
         /// The operands; before them, for an operation that compares, the values to compare with.
         operands: Buffer,
@@ -104,7 +104,7 @@ pub struct RemoteOperation {
     pub key: RegionKey,
     /// The first byte's place in it.
     pub offset: u64,
-    /// What is done there.
+    /// The put, get or atomic operation.
     pub action: RemoteAction,
 }
 
@@ -115,7 +115,7 @@ struct PendingOperation {
     key: RegionKey,
     offset: u64,
     action: RemoteAction,
-    /// Nothing of it goes out before all earlier operations have ended.
+    /// No message of this operation goes out before all earlier operations have ended.
     is_fenced: bool,
     /// Bytes of the region for which messages have gone out.
     sent: usize,
@@ -141,7 +141,7 @@ impl PendingOperation {
     }
 }
 
-/// What the initiator keeps of one owner.
+/// The initiator's state of the operations to one owner.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InitiatorSide {
     operations: VecDeque<PendingOperation>,
@@ -153,7 +153,7 @@ pub(crate) struct InitiatorSide {
     fence: bool,
 }
 
-/// What became of an attempt to send.
+/// The result of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RmaSent {
     /// There is nothing to send now.

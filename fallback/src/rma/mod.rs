@@ -2,9 +2,9 @@
 //! elements of memory that another worker has exposed, without a receive there.
 //!
 //! 1. The owner exposes a region ([`regions`]) and tells its key by any means.
-//! 2. The initiator sends what is to be done ([`initiator`]). Long puts go out in pieces, between
-//!    which tagged messages to the same peer go out.
-//! 3. The owner does it when the message arrives, and answers ([`owner`]). An operation has ended
+//! 2. The initiator sends the operation ([`initiator`]). A long put goes out in pieces, and tagged
+//!    messages to the same peer go out between its pieces.
+//! 3. The owner carries the operation out when its message arrives, and answers ([`owner`]). An operation has ended
 //!    when its answer has arrived, so its bytes are visible to the owner's processors then.
 //!
 //! **Order.** The operations of one initiator to one owner are done in the order in which they
@@ -46,11 +46,11 @@ const TURN_BYTES: usize = 65536;
 pub struct EngineNotice {
     /// The peer that wrote.
     pub peer: PeerId,
-    /// What it tells.
+    /// The number that the peer gave with its put.
     pub value: u64,
 }
 
-/// What is known of a peer with which one-sided operations are under way.
+/// The state of one-sided operations with a peer, in both directions.
 #[derive(Clone, Debug, Default)]
 struct RmaPeer {
     initiator: InitiatorSide,
@@ -66,7 +66,7 @@ pub(crate) struct Rma {
     notices: VecDeque<EngineNotice>,
 }
 
-/// What is left to send to a peer after a turn.
+/// Whether something is left to send to a peer after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RmaTurn {
     /// Nothing, or it waits for answers.

@@ -31,7 +31,7 @@ const PORT: u64 = 0;
 const LINE: u64 = 1;
 const THEIR_LINE: u64 = 50;
 
-/// What messages name.
+/// The communicators, allocations and processes that messages name.
 struct ServiceSurroundings {
     directory: TestDirectory,
     group: Arc<Group>,

@@ -11,7 +11,7 @@ use crate::net::{ProcessId, ProcessName};
 pub(super) struct ScriptedNet {
     pub(super) directory: TestDirectory,
     incoming: VecDeque<(ProcessId, Vec<u8>)>,
-    /// What was sent since this was taken.
+    /// The messages that were sent since this was last taken.
     pub(super) sent: Vec<(ProcessId, Vec<u8>)>,
     /// The processes that are down, each with whether it has left in order.
     down: BTreeMap<ProcessId, bool>,
