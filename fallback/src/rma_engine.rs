@@ -20,8 +20,8 @@ pub trait RmaEngine {
     /// [`RmaEngine::close_region`].
     ///
     /// # Errors
-    /// The memory, with the reason: it can't be written and the rights are to write it, or it is one
-    /// of several slices.
+    /// The memory, with the reason: it can't be written and the rights are to write it, or it is
+    /// one of several slices.
     fn expose_region(
         &mut self,
         memory: Buffer,
