@@ -4,8 +4,9 @@
 //! 1. The owner exposes a region ([`regions`]) and tells its key by any means.
 //! 2. The initiator sends the operation ([`initiator`]). A long put goes out in pieces, and tagged
 //!    messages to the same peer go out between its pieces.
-//! 3. The owner carries the operation out when its message arrives, and answers ([`owner`]). An operation has ended
-//!    when its answer has arrived, so its bytes are visible to the owner's processors then.
+//! 3. The owner carries the operation out when its message arrives, and answers ([`owner`]). An
+//!    operation has ended when its answer has arrived, so its bytes are visible to the owner's
+//!    processors then.
 //!
 //! **Order.** The operations of one initiator to one owner are done in the order in which they
 //! began, except that the bytes of a get are read while its answer goes out, which may be after
