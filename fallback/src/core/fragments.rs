@@ -23,7 +23,7 @@
 //! copies one fragment while the sender writes the next one. Which is faster depends on the
 //! machine, so the handshake times a short read of the peer's memory, and messages of up to 16
 //! bytes for each nanosecond of it (48 where runs are written past the cache) go out in fragments
-//! at first. From there on the device learns it for each class of lengths from 8 to 64 KiB
+//! at first. From there on the device learns it for each class of lengths from 8 to 128 KiB
 //! (`Device::sends_fragments`; `Limits::fragmented_max` and `Config::fragmented_max` bound it). The
 //! first fragment is charged for the whole message, so a receiver can always take the rest. A
 //! message arrives with its last fragment: until then no probe and no any-source receive finds it,

@@ -17,10 +17,10 @@ use super::learned::Alternative;
 /// The shortest message for which it is learned.
 const LENGTH_MIN: usize = 8 << 10;
 /// Longer ones are not: those are always read.
-const LENGTH_MAX: usize = (64 << 10) - 1;
-/// Messages of a sample of each class: up to 16 KiB, 32 KiB, and 64 KiB. So many that a sample has
+const LENGTH_MAX: usize = (128 << 10) - 1;
+/// Messages of a sample of each class: up to 16, 32, 64 and 128 KiB. So many that a sample has
 /// several windows of messages in it, and the time between.
-const MESSAGES_TIMED: [u32; 3] = [256, 128, 64];
+const MESSAGES_TIMED: [u32; 4] = [256, 128, 64, 32];
 
 /// The ways that are learned for the messages to a peer.
 #[derive(Debug)]
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn longer_messages_have_no_choice() {
-        let mut carrying = Carrying::new(true, None, 100_000);
+        let mut carrying = Carrying::new(true, None, 200_000);
         send(&mut carrying, LENGTH_MAX + 1, [2, 1]);
-        assert!(carrying.is_fragmented(LENGTH_MAX + 1) && !carrying.is_fragmented(100_001));
+        assert!(carrying.is_fragmented(LENGTH_MAX + 1) && !carrying.is_fragmented(200_001));
     }
 }

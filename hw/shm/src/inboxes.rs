@@ -113,6 +113,11 @@ impl Inboxes {
         self.free.len()
     }
 
+    /// How many connections there are and are being made, the worker's own to itself included.
+    pub(crate) fn taken_count(&self) -> usize {
+        self.bits - self.free.len()
+    }
+
     /// How many rings are read.
     pub(crate) fn read_count(&self) -> usize {
         self.inboxes.iter().flatten().count()

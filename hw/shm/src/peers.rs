@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::doorbell::DoorbellBit;
 use super::nonce::OwnNonce;
 use super::processes::OwnUsersSocket;
+use super::ring::Geometry;
 
 /// The state of a peer. It moves down this list and never back.
 ///
@@ -50,8 +51,10 @@ pub(crate) struct ConnectingPeer {
 pub(crate) struct HelloAttempt {
     pub(crate) begun: Instant,
     pub(crate) socket: OwnUsersSocket,
-    /// The memory of the pair, with room for rings of this worker's geometry.
+    /// The memory of the pair.
     pub(crate) memory: Mapping,
+    /// The longest rings that the memory has room for.
+    pub(crate) room: Geometry,
     pub(crate) offer: HelloOffer,
 }
 

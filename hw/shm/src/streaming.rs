@@ -15,9 +15,10 @@
 //! | 8 KiB | 1150 | 1080 | 4200 | 1200 |
 //! | 64 KiB, in runs of 8 KiB | 7500 | 5100 | 32 000 | 5150 |
 //!
-//! So long runs are streamed, short ones are not, and for those between the time of an ordinary
-//! write decides: it tells how far away the reader is, which changes while a virtual machine's
-//! processors are moved. On an Intel Xeon (Sapphire Rapids), streaming gains a tenth at most, for
+//! In laps of 2 MiB (`config`), the lines of a lap before are in the shared cache alone, and ordinary
+//! stores take half of the time there: 8 KiB 720 ns, 64 KiB 3000. So the time of an ordinary write
+//! decides for runs of a KiB or more: it tells how far away the reader and the lines are, which
+//! changes while a virtual machine's processors are moved. On an Intel Xeon (Sapphire Rapids), streaming gains a tenth at most, for
 //! 8 KiB alone, and loses more elsewhere: half a round trip of 1 KiB took 580 ns, and 570 streamed,
 //! of 2 KiB 830 and 1080, of 4 KiB 1310 and 1400, of 8 KiB 2330 and 2200; a message in windows of
 //! 64 took 237 and 235, 375 and 530, 400 and 760, 845 and 1240. So the processor is asked once, and
@@ -33,8 +34,9 @@ const BYTES_MIN: usize = 1 << 10;
 /// Runs between are streamed if an ordinary write takes longer for each KiB.
 const ORDINARY_NS_PER_KIB_MAX: u32 = 130;
 /// Of the runs whose length leaves the choice, one in so many is written in the ordinary way, and
-/// timed.
+/// timed; of a long one its beginning.
 const TIMED_EVERY: u32 = 32;
+const TIMED_BYTES: usize = 4 << 10;
 
 /// Whether streaming is faster at all on this machine's processors: those of AMD, which alone have
 /// SSE4a.
@@ -53,6 +55,8 @@ pub(crate) struct Writing {
     timed_max: usize,
     /// The time of the last ordinary write that was timed.
     ordinary_ns_per_kib: u32,
+    /// Runs are streamed if an ordinary write takes longer.
+    ordinary_ns_per_kib_max: u32,
     /// Runs until the next one is timed.
     until_timed: u32,
 }
@@ -62,7 +66,8 @@ pub(crate) struct Writing {
 pub(crate) enum WriteWay {
     /// With ordinary stores.
     Ordinary,
-    /// With ordinary stores, which are timed.
+    /// The beginning with ordinary stores, which are timed, and the rest in the way that is faster
+    /// by that time.
     Timed,
     /// Past the cache.
     Streaming,
@@ -72,7 +77,14 @@ impl Writing {
     /// A writer that has written nothing. `streams`: streaming is faster on this machine.
     /// For runs that are longer than `timed_max`, the time of an ordinary write is not asked.
     pub(crate) fn new(streams: bool, timed_max: usize) -> Self {
-        Writing { streams, timed_max, ordinary_ns_per_kib: 0, until_timed: 0 }
+        let ordinary_ns_per_kib_max = ORDINARY_NS_PER_KIB_MAX;
+        Writing {
+            streams,
+            timed_max,
+            ordinary_ns_per_kib: 0,
+            ordinary_ns_per_kib_max,
+            until_timed: 0,
+        }
     }
 
     /// Writes all runs in one way, but short ones always with ordinary stores.
@@ -94,11 +106,11 @@ impl Writing {
             return WriteWay::Timed;
         }
         self.until_timed -= 1;
-        if self.ordinary_ns_per_kib > ORDINARY_NS_PER_KIB_MAX {
-            WriteWay::Streaming
-        } else {
-            WriteWay::Ordinary
-        }
+        if self.is_ordinary_slow() { WriteWay::Streaming } else { WriteWay::Ordinary }
+    }
+
+    fn is_ordinary_slow(&self) -> bool {
+        self.ordinary_ns_per_kib > self.ordinary_ns_per_kib_max
     }
 
     /// An ordinary write of so many bytes took this long.
@@ -113,20 +125,36 @@ impl Writing {
     /// `to` is the beginning of a cache line. The lines of a run of `from.len()` bytes are writable
     /// as a whole, and don't overlap `from`.
     pub(crate) unsafe fn write(&mut self, way: WriteWay, from: &[u8], to: *mut u8) {
-        let began = (way == WriteWay::Timed).then(Instant::now);
-        // SAFETY: by the caller's promise.
-        unsafe {
-            match way {
-                WriteWay::Ordinary | WriteWay::Timed => {
-                    std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
+        match way {
+            // SAFETY: by the caller's promise.
+            WriteWay::Ordinary => unsafe { write_ordinarily(from, to) },
+            // SAFETY: by the caller's promise.
+            WriteWay::Streaming => unsafe { stream(from, to) },
+            WriteWay::Timed => {
+                let (timed, rest) = from.split_at(from.len().min(TIMED_BYTES));
+                let began = Instant::now();
+                // SAFETY: by the caller's promise.
+                unsafe { write_ordinarily(timed, to) };
+                self.took(timed.len(), began.elapsed());
+                if rest.is_empty() {
+                    return;
                 }
-                WriteWay::Streaming => stream(from, to),
+                let write = if self.is_ordinary_slow() { stream } else { write_ordinarily };
+                // SAFETY: by the caller's promise; the rest begins at a line, since `TIMED_BYTES`
+                // are whole lines.
+                unsafe { write(rest, to.add(timed.len())) };
             }
         }
-        if let Some(began) = began {
-            self.took(from.len(), began.elapsed());
-        }
     }
+}
+
+/// Copies with ordinary stores.
+///
+/// # Safety
+/// As for [`Writing::write`].
+unsafe fn write_ordinarily(from: &[u8], to: *mut u8) {
+    // SAFETY: by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
 }
 
 /// Copies past the cache, in whole lines: a line of which only a part is streamed has to be read
@@ -198,6 +226,29 @@ mod tests {
                 unsafe { stream(source, to.0.as_mut_ptr()) };
                 assert_eq!(&to.0[..length], source);
                 assert!(to.0[length.next_multiple_of(64)..].iter().all(|byte| *byte == 7));
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_whose_beginning_is_timed_has_every_byte_whichever_way_the_rest_takes() {
+        #[repr(align(64))]
+        struct Aligned([u8; 3 * TIMED_BYTES]);
+
+        let from: Vec<u8> = (0..=250).cycle().take(3 * TIMED_BYTES).collect();
+        let rests = [0, 1, 64, TIMED_BYTES + 100];
+        for length in rests.map(|rest| TIMED_BYTES + rest).into_iter().chain([1500]) {
+            for limit in [0, u32::MAX] {
+                let mut to = Aligned([7; 3 * TIMED_BYTES]);
+                let mut writing = Writing::new(true, usize::MAX);
+                writing.ordinary_ns_per_kib_max = limit;
+                assert_eq!(writing.way(length), WriteWay::Timed);
+                // SAFETY: `to` has room for all lines, and is aligned.
+                unsafe { writing.write(WriteWay::Timed, &from[..length], to.0.as_mut_ptr()) };
+                assert_eq!(to.0[..length], from[..length]);
+                assert!(to.0[length.next_multiple_of(64)..].iter().all(|byte| *byte == 7));
+                let way = if limit == 0 { WriteWay::Streaming } else { WriteWay::Ordinary };
+                assert_eq!(writing.way(length), way);
             }
         }
     }

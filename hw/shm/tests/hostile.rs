@@ -155,7 +155,7 @@ fn answers_that_break_rules() {
     let fds = doorbell.each_ref().map(AsRawFd::as_raw_fd);
     let refusal = HelloRefusal::Invalid.emit();
     let longer =
-        |address| Hello { address, geometry: Geometry::new(1 << 19).unwrap(), ..good.clone() };
+        |address| Hello { address, geometry: Geometry::new(1 << 28).unwrap(), ..good.clone() };
     // The last but one is right, but for another worker of the process. The last one has longer
     // rings than the memory of the pair has room for.
     for number in 0..5u8 {

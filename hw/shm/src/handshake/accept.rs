@@ -282,10 +282,13 @@ impl HandshakeStep<'_> {
             // Includes the address of this worker itself.
             Some(_) => return Err(HelloRefusal::Known.into()),
         }
-        let (mut verified, memory) = verify(local, socket, hello, packet, HelloKind::First)
-            .map_err(|rejection| match rejection.reason {
-                DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
-                _ => rejection.answer.into(),
+        let kind = HelloKind::First { room: local.room(&connections.inboxes) };
+        let (mut verified, memory) =
+            verify(local, socket, hello, packet, kind).map_err(|rejection| {
+                match rejection.reason {
+                    DownReason::Shortage(shortage) => NoAnswer::Shortage(shortage),
+                    _ => rejection.answer.into(),
+                }
             })?;
         let memory =
             memory.or_bug("a first hello brings memory").map_err(|_| HelloRefusal::Invalid)?;
@@ -306,7 +309,7 @@ impl HandshakeStep<'_> {
         if verified.counted_for.is_some_and(|process| !connections.quota.has_room(&process)) {
             return Err(HelloRefusal::Full.into());
         }
-        let used = local.geometry.min(hello.geometry);
+        let used = verified.geometry;
         let offer = local.answer(&mut connections.inboxes, socket, used).map_err(|error| {
             shortage_of(&error).map_or(HelloRefusal::Busy.into(), NoAnswer::Shortage)
         })?;

@@ -8,6 +8,7 @@ use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
 use tagmatch_os::{fails_for_now, process, socket};
 
 use super::establish::{Accepted, HelloKind, PairMemory, Rejection, shortage_of, verify};
+use super::local::LocalEnd;
 use super::step::HandshakeStep;
 use crate::name::ShmName;
 use crate::packet::{HandshakePacket, HelloRefusal, PACKET_MAX};
@@ -88,14 +89,15 @@ impl HandshakeStep<'_> {
         // The user is checked first, since the hello lets the listener write to this worker's
         // memory.
         let socket = OwnUsersSocket::new(socket::connect(name.socket_name().as_bytes())?)?;
-        let pair = local.pair_memory()?;
+        let room = local.room(&connections.inboxes);
+        let pair = LocalEnd::pair_memory(room)?;
         let memory = pair.map()?;
         let offer = local.offer(&mut connections.inboxes)?;
         let sent = connections
             .watcher
             .watch(socket.as_fd(), Watched::Socket(peer))
-            .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), local.geometry));
-        let attempt = HelloAttempt { begun: *now, socket, memory, offer };
+            .and_then(|()| local.send_hello(socket.as_fd(), &offer, Some(&pair), room));
+        let attempt = HelloAttempt { begun: *now, socket, memory, room, offer };
         match sent {
             Ok(()) => Ok(attempt),
             Err(error) => {
@@ -137,7 +139,8 @@ impl HandshakeStep<'_> {
         };
         let reason = match answer {
             Ok(HandshakePacket::Hello(hello)) if hello.address == address => {
-                match verify(local, &attempt.socket, &hello, packet, HelloKind::Answer) {
+                let kind = HelloKind::Answer { room: attempt.room };
+                match verify(local, &attempt.socket, &hello, packet, kind) {
                     Ok((mut hello, _)) => {
                         hello.counted_for = None;
                         if was_postponed {
@@ -145,8 +148,8 @@ impl HandshakeStep<'_> {
                             connections.watcher.mute(socket, Watched::Socket(peer), false);
                         }
                         socket::take(attempt.socket.as_fd());
-                        let HelloAttempt { socket, memory, offer, .. } = attempt;
-                        let pair = PairMemory { memory, room: local.geometry, is_own: true };
+                        let HelloAttempt { socket, memory, room, offer, .. } = attempt;
+                        let pair = PairMemory { memory, room, is_own: true };
                         return self.establish(
                             peer,
                             socket.socket,

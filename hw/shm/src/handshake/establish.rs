@@ -78,12 +78,14 @@ pub(super) fn shortage_of(error: &io::Error) -> Option<Shortage> {
 }
 
 /// Which hello of a handshake it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(super) enum HelloKind {
-    /// The hello of the side that connects. The memory of the pair comes with it.
-    First,
-    /// The hello of the side that listens, which answers the first one.
-    Answer,
+    /// The hello of the side that connects. The memory of the pair comes with it. This side takes
+    /// rings of this length at most.
+    First { room: Geometry },
+    /// The hello of the side that listens, which answers the first one. That has offered rings of
+    /// this length at most.
+    Answer { room: Geometry },
 }
 
 /// The memory of a pair.
@@ -105,7 +107,7 @@ pub(super) struct Accepted {
 /// What a hello has brought, after everything in it was checked.
 pub(super) struct VerifiedHello {
     doorbell: Arc<Doorbell>,
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
     message_max: u32,
     fragmented_max: usize,
     doorbell_bit: DoorbellBit,
@@ -152,10 +154,13 @@ pub(super) fn verify(
     if packet.lacks_descriptors {
         return Err(Rejection::shortage(Shortage::Descriptors));
     }
-    if kind == HelloKind::Answer && hello.geometry > local.geometry {
-        return Err(misbehaved("an answer with longer rings than were offered"));
-    }
-    let pair_bytes = (kind == HelloKind::First).then(|| hello.geometry.pair_bytes());
+    let (pair_bytes, room) = match kind {
+        HelloKind::First { room } => (Some(hello.geometry.pair_bytes()), room),
+        HelloKind::Answer { room } if hello.geometry > room => {
+            return Err(misbehaved("an answer with longer rings than were offered"));
+        }
+        HelloKind::Answer { room } => (None, room),
+    };
     let device_bytes = hello.memory.map(|it| usize::try_from(it.length).unwrap_or(0));
     let lengths: Vec<_> =
         pair_bytes.into_iter().chain([doorbell::LENGTH_BYTES]).chain(device_bytes).collect();
@@ -194,7 +199,7 @@ pub(super) fn verify(
             reason: DownReason::Unreachable { errno: libc::EACCES },
         });
     }
-    let geometry = hello.geometry.min(local.geometry);
+    let geometry = hello.geometry.min(room);
     let verified = VerifiedHello {
         doorbell: Arc::new(doorbell),
         geometry,

@@ -24,6 +24,7 @@ use crate::ring::Geometry;
 /// This worker's own end of its connections: its address, settings, doorbell and waker.
 pub(crate) struct LocalEnd {
     pub(crate) config: ShmConfig,
+    /// The size of the rings to peers that have no wide ones.
     pub(crate) geometry: Geometry,
     pub(crate) name: ShmName,
     pub(crate) address: Address,
@@ -90,9 +91,14 @@ impl LocalEnd {
         Limits { message_max: self.config.message_max as usize, fragmented_max: 0 }
     }
 
+    /// The longest rings of a next connection.
+    pub(crate) fn room(&self, inboxes: &Inboxes) -> Geometry {
+        self.config.wide_rings(inboxes.taken_count()).unwrap_or(self.geometry)
+    }
+
     /// Makes the memory of a pair.
-    pub(crate) fn pair_memory(&self) -> io::Result<SealedMemory> {
-        SealedMemory::new(c"tagmatch-pair", self.geometry.pair_bytes())
+    pub(crate) fn pair_memory(room: Geometry) -> io::Result<SealedMemory> {
+        SealedMemory::new(c"tagmatch-pair", room.pair_bytes())
     }
 
     /// Makes a nonce for a peer to read, and reserves a doorbell bit for the peer's ring.

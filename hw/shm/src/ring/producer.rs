@@ -32,9 +32,6 @@ const HINTED_BYTES_MAX: u32 = 8 << 10;
 /// A message with a run that follows the one before it after fewer polls is one of a batch.
 const POLLS_BETWEEN_BATCHES: u32 = 8;
 
-/// Longer runs are written past the cache, where that is faster at all.
-const TIMED_MAX: usize = 4 << 10;
-
 /// So many words of slots are cleared at a time.
 const LINES_CLEARED: u32 = 8;
 
@@ -114,7 +111,7 @@ impl Producer {
             polls_at_lap: 0,
             changed_at: None,
             rested_at: start,
-            writing: Writing::new(streaming::is_faster_here(), TIMED_MAX),
+            writing: Writing::new(streaming::is_faster_here(), usize::MAX),
         }
     }
 
@@ -500,7 +497,7 @@ impl Producer {
         let at = self.produced.wrapping_add(1);
         // All lines of the run are requested at once. Without this, the stores would wait for one
         // line after the other, since the reader's cache has had them since the last round.
-        let is_hinted = outside <= HINTED_BYTES_MAX && way != WriteWay::Streaming;
+        let is_hinted = outside <= HINTED_BYTES_MAX && way == WriteWay::Ordinary;
         if is_hinted {
             self.ring.prefetch_run_to_write(at, outside);
         }
