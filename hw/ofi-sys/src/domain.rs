@@ -8,10 +8,11 @@ use tagmatch_sys::structures;
 use crate::attributes::{fi_ep_attr, fi_rx_attr, fi_tx_attr};
 use crate::endpoint::fid_ep;
 use crate::head::{fi_addr_t, fid, fid_t};
+use crate::one_sided::fi_atomic_attr;
 use crate::queues::{fi_cntr_attr, fi_cq_attr, fi_eq_attr, fid_cntr, fid_cq, fid_eq};
 use crate::remote::{
-    fi_atomic_attr, fi_av_set_attr, fi_collective_attr, fi_poll_attr, fi_wait_attr, fid_av_set,
-    fid_nic, fid_pep, fid_poll, fid_stx, fid_wait,
+    fi_av_set_attr, fi_collective_attr, fi_poll_attr, fi_wait_attr, fid_av_set, fid_nic, fid_pep,
+    fid_poll, fid_stx, fid_wait,
 };
 use crate::values::{
     fi_av_type, fi_collective_op, fi_datatype, fi_hmem_iface, fi_op, fi_progress, fi_resource_mgmt,

@@ -10,7 +10,8 @@ use tagmatch_sys::structures;
 
 use crate::attributes::{fi_rx_attr, fi_tx_attr};
 use crate::head::{fi_addr_t, fid, fid_t};
-use crate::remote::{fi_ioc, fi_msg_atomic, fi_msg_collective, fi_msg_rma, fid_mc, fid_pep};
+use crate::one_sided::{fi_ioc, fi_msg_atomic, fi_msg_rma};
+use crate::remote::{fi_msg_collective, fid_mc, fid_pep};
 use crate::values::{fi_datatype, fi_op};
 
 structures! {

@@ -14,6 +14,7 @@ constants! {
         FI_EBADF = libc::EBADF,
         FI_EAGAIN = libc::EAGAIN,
         FI_ENOMEM = libc::ENOMEM,
+        FI_EACCES = libc::EACCES,
         FI_EBUSY = libc::EBUSY,
         FI_EINVAL = libc::EINVAL,
         FI_ENOSYS = libc::ENOSYS,
@@ -21,6 +22,7 @@ constants! {
         FI_ENODATA = libc::ENODATA,
         FI_EMSGSIZE = libc::EMSGSIZE,
         FI_ENOPROTOOPT = libc::ENOPROTOOPT,
+        FI_EOPNOTSUPP = libc::EOPNOTSUPP,
         FI_ECONNABORTED = libc::ECONNABORTED,
         FI_ECONNRESET = libc::ECONNRESET,
         FI_ENOTCONN = libc::ENOTCONN,
@@ -35,6 +37,7 @@ constants! {
         FI_EDOMAIN = 262,
         FI_ENOCQ = 263,
         FI_ETRUNC = 265,
+        FI_ENOKEY = 266,
         FI_ENOAV = 267,
     }
 }

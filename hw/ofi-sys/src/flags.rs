@@ -42,6 +42,7 @@ constants! {
         FI_SHARED_AV = 1 << 53,
         FI_PROV_ATTR_ONLY = 1 << 54,
         FI_NUMERICHOST = 1 << 55,
+        FI_RMA_EVENT = 1 << 56,
         FI_SOURCE = 1 << 57,
         FI_NAMED_RX_CTX = 1 << 58,
         FI_DIRECTED_RECV = 1 << 59,
@@ -63,12 +64,20 @@ constants! {
         FI_ORDER_SAW = 1 << 7,
         FI_ORDER_SAS = 1 << 8,
         FI_ORDER_STRICT = 0x1ff,
+        FI_ORDER_RMA_RAW = 1 << 33,
+        FI_ORDER_RMA_WAR = 1 << 34,
+        FI_ORDER_RMA_WAW = 1 << 35,
+        FI_ORDER_ATOMIC_RAR = 1 << 36,
         FI_ORDER_ATOMIC_RAW = 1 << 37,
+        FI_ORDER_ATOMIC_WAR = 1 << 38,
+        FI_ORDER_ATOMIC_WAW = 1 << 39,
     }
 
     /// the ways in which memory is registered. A name of our own; the first three are an `enum` in
     /// version 1.17.
     fi_mr_mode_bits: c_int {
+        FI_MR_BASIC = 1 << 0,
+        FI_MR_SCALABLE = 1 << 1,
         FI_MR_LOCAL = 1 << 2,
         FI_MR_VIRT_ADDR = 1 << 4,
         FI_MR_ALLOCATED = 1 << 5,
@@ -84,5 +93,15 @@ constants! {
     fi_av_flags: u64 {
         FI_SYMMETRIC = 1 << 59,
         FI_SYNC_ERR = 1 << 58,
+    }
+}
+
+constants! {
+    ATOMIC_FLAGS as i64, from "rdma/fi_atomic.h":
+
+    /// flags of `fi_query_atomic`. A name of our own.
+    fi_atomic_flags: u64 {
+        FI_FETCH_ATOMIC = 1 << 58,
+        FI_COMPARE_ATOMIC = 1 << 59,
     }
 }

@@ -14,6 +14,7 @@
 //! | [`domain`] | `fi_info`, fabrics, domains, address vectors, memory regions |
 //! | [`attributes`] | attributes of endpoints |
 //! | [`endpoint`] | endpoints, and the tables of functions that move data |
+//! | [`one_sided`] | the arguments of one-sided operations |
 //! | [`remote`] | structures whose content isn't declared |
 //! | [`queues`] | event queues, completion queues, counters |
 //! | [`head`] | the head of every object |
@@ -47,6 +48,7 @@ pub mod flags;
 pub mod head;
 pub mod later;
 pub mod load;
+pub mod one_sided;
 pub mod provider;
 pub mod queues;
 pub mod remote;
@@ -64,6 +66,7 @@ pub use flags::*;
 pub use head::*;
 pub use later::*;
 pub use load::{Libfabric, LoadError};
+pub use one_sided::*;
 pub use provider::*;
 pub use queues::*;
 pub use remote::*;
@@ -75,12 +78,15 @@ pub use version::*;
 pub fn structures() -> impl Iterator<Item = &'static Structure> {
     let objects = [FID, FABRIC, DOMAIN, ENDPOINT, QUEUES, PROVIDER];
     let calls = [TAGGED, CM, RMA, ATOMIC, COLLECTIVE];
-    objects.into_iter().chain(calls).chain([ATTRIBUTES]).flatten()
+    let arguments = [ELEMENTS, RMA_ARGUMENTS, ATOMIC_ARGUMENTS];
+    objects.into_iter().chain(calls).chain(arguments).chain([ATTRIBUTES]).flatten()
 }
 
 /// Every constant of this crate that version 1.17 has.
 pub fn constants() -> impl Iterator<Item = &'static Constant> {
-    [FLAGS, AV_FLAGS, VALUES, QUEUE_VALUES, OPTIONS, ERRORS].into_iter().flatten()
+    let flags = [FLAGS, AV_FLAGS, ATOMIC_FLAGS];
+    let values = [VALUES, ELEMENT_VALUES, QUEUE_VALUES, OPTIONS, ERRORS];
+    flags.into_iter().chain(values).flatten()
 }
 
 /// Every structure of this crate that is newer than version 1.17.

@@ -14,8 +14,6 @@ macro_rules! opaque {
 opaque! {
     /// From `rdma/fabric.h`: a NIC.
     fid_nic,
-    /// From `rdma/fabric.h`: elements of a buffer.
-    fi_ioc,
     /// From `rdma/fi_endpoint.h`: a passive endpoint.
     fid_pep,
     /// From `rdma/fi_endpoint.h`: a shared sending context.
@@ -30,12 +28,6 @@ opaque! {
     fid_poll,
     /// From `rdma/fi_eq.h`: attributes of a poll set.
     fi_poll_attr,
-    /// From `rdma/fi_rma.h`: an access for `fi_readmsg(3)` and `fi_writemsg(3)`.
-    fi_msg_rma,
-    /// From `rdma/fi_atomic.h`: what an atomic operation can take.
-    fi_atomic_attr,
-    /// From `rdma/fi_atomic.h`: an operation for `fi_atomicmsg(3)`.
-    fi_msg_atomic,
     /// From `rdma/fi_collective.h`: a set of addresses.
     fid_av_set,
     /// From `rdma/fi_collective.h`: attributes of a set of addresses.

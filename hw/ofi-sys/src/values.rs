@@ -4,10 +4,6 @@ use std::ffi::{c_int, c_uint};
 
 use tagmatch_sys::constants;
 
-/// From `rdma/fi_domain.h`: a type of elements. Its values aren't declared here.
-pub type fi_datatype = c_uint;
-/// From `rdma/fi_domain.h`: an atomic operation. Its values aren't declared here.
-pub type fi_op = c_uint;
 /// From `rdma/fi_domain.h`: a place of memory. Its values aren't declared here.
 pub type fi_hmem_iface = c_uint;
 /// From `rdma/fi_domain.h`: a collective operation. Its values aren't declared here.
@@ -152,5 +148,51 @@ constants! {
     /// options of an endpoint. A name of our own.
     fi_opt: c_int {
         FI_OPT_MIN_MULTI_RECV = 0,
+    }
+}
+
+constants! {
+    ELEMENT_VALUES as i64, from "rdma/fi_domain.h":
+
+    /// types of elements.
+    fi_datatype: c_uint {
+        FI_INT8 = 0,
+        FI_UINT8 = 1,
+        FI_INT16 = 2,
+        FI_UINT16 = 3,
+        FI_INT32 = 4,
+        FI_UINT32 = 5,
+        FI_INT64 = 6,
+        FI_UINT64 = 7,
+        FI_FLOAT = 8,
+        FI_DOUBLE = 9,
+        FI_FLOAT_COMPLEX = 10,
+        FI_DOUBLE_COMPLEX = 11,
+        FI_LONG_DOUBLE = 12,
+        FI_INT128 = 14,
+        FI_UINT128 = 15,
+    }
+
+    /// atomic operations.
+    fi_op: c_uint {
+        FI_MIN = 0,
+        FI_MAX = 1,
+        FI_SUM = 2,
+        FI_PROD = 3,
+        FI_LOR = 4,
+        FI_LAND = 5,
+        FI_BOR = 6,
+        FI_BAND = 7,
+        FI_LXOR = 8,
+        FI_BXOR = 9,
+        FI_ATOMIC_READ = 10,
+        FI_ATOMIC_WRITE = 11,
+        FI_CSWAP = 12,
+        FI_CSWAP_NE = 13,
+        FI_CSWAP_LE = 14,
+        FI_CSWAP_LT = 15,
+        FI_CSWAP_GE = 16,
+        FI_CSWAP_GT = 17,
+        FI_MSWAP = 18,
     }
 }
