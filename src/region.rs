@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{RegionKey, Rights};
+use tagmatch_fallback::{NamedRegion, RegionKey, Rights};
 
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
@@ -27,6 +27,11 @@ impl Token {
     /// Bytes of a token.
     pub const BYTES: usize = 64;
     const VERSION: u8 = 1;
+
+    /// A token of a region of which nothing but its key is known here.
+    pub(crate) fn of_key(key: u64) -> Self {
+        Token { key: RegionKey(key), length: u64::MAX, rights: Rights::ALL }
+    }
 
     /// The token as bytes.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
@@ -83,6 +88,13 @@ pub struct Region<A: Access> {
 }
 
 impl<A: Access> Region<A> {
+    /// A region that was exposed under a name.
+    pub(crate) fn named(access: &A, region: NamedRegion, length: usize) -> Self {
+        let NamedRegion { key, rights, .. } = region;
+        let length = length as u64;
+        Region { access: access.clone(), token: Token { key, length, rights } }
+    }
+
     /// Names the region for peers.
     pub fn token(&self) -> Token {
         self.token
@@ -243,6 +255,13 @@ impl<A: Access> WorkerOf<A> {
             })?;
             Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
         })
+    }
+
+    /// As [`take_notice`](Self::take_notice), without progress.
+    #[doc(hidden)]
+    pub fn next_notice(&self) -> Option<PutNotice> {
+        let notice = self.access.with(|state| state.engine.as_dyn_mut().take_notice())?;
+        Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
     }
 
     /// Blocks until a peer gives notice, and takes it. `None`: the time is over, or the worker was

@@ -90,6 +90,12 @@ impl<A: Access> WorkerOf<A> {
         let peer = self.own(peer)?;
         Ok(Remote { access: self.access.clone(), peer, token: *token })
     }
+
+    /// A peer's region that the peer has exposed under this key ([`raw::expose`](crate::raw)).
+    #[doc(hidden)]
+    pub fn attach_key(&self, peer: Peer, key: u64) -> Result<Remote<A>, Error> {
+        self.attach(peer, &Token::of_key(key))
+    }
 }
 
 impl<A: Access> Remote<A> {
@@ -191,8 +197,8 @@ impl<A: Access> Remote<A> {
         self.queue(at, RemoteAction::Get { into: buffer.into() }, context)
     }
 
-    /// As [`atomic`](Self::atomic), or as [`fetch`](Self::fetch) if `old` has room for the old
-    /// values; the end comes in the completion queue.
+    /// As [`atomic`](Self::atomic), or as [`fetch`](Self::fetch) if there is a buffer for the old
+    /// values; the end comes in the completion queue, with that buffer.
     ///
     /// # Errors
     /// As for [`put_queued`](Self::put_queued).
@@ -202,11 +208,19 @@ impl<A: Access> Remote<A> {
         atomic: AtomicAction,
         context: u64,
     ) -> Result<QueuedRequest, Failed> {
-        let AtomicAction { op, of, operands, fetches } = atomic;
-        match elements(op, of, operands, fetches) {
-            Ok(action) => self.queue(at, action, context),
-            Err(buffer) => Err(Failed { error: Error::Operation(Fault::BadOperands), buffer }),
-        }
+        let AtomicAction { op, of, operands, old } = atomic;
+        // An operation without operands is on as many elements as there is room for.
+        let bytes = match (op.operands(), &old) {
+            (0, Some(old)) => old.total_len(),
+            (0, None) => 0,
+            (each, _) => operands.total_len() / each,
+        };
+        let Some(element) = ElementUse::new(op, of) else {
+            let error = Error::Operation(Fault::BadOperands);
+            return Err(Failed { error, buffer: old.unwrap_or(operands) });
+        };
+        let count = bytes / of.size();
+        self.queue(at, RemoteAction::Atomic { element, operands, count, old }, context)
     }
 
     fn posted(&self, at: u64, action: RemoteAction, context: Option<u64>) -> Posted {
@@ -239,8 +253,8 @@ pub struct AtomicAction {
     pub of: AtomicType,
     /// The operands, as for [`Remote::atomic`].
     pub operands: Buffer,
-    /// Whether the old values are wanted.
-    pub fetches: bool,
+    /// Where the old values go, if they are wanted.
+    pub old: Option<Buffer>,
 }
 
 /// The operation on as many elements as there are operands for.

@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
 use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
-use crate::rma::regions::{RegionKey, Rights};
+use crate::rma::regions::{NamedRegion, RegionKey, Rights};
 
 /// Why an engine without one-sided operations refuses them.
 const NOT_CARRIED: Fault = Fault::NotCarried {
@@ -28,6 +28,15 @@ pub trait RmaEngine {
         rights: Rights,
     ) -> Result<RegionKey, (Buffer, Fault)> {
         let _ = rights;
+        Err((memory, NOT_CARRIED))
+    }
+
+    /// As [`RmaEngine::expose_region`], under a name that the caller has chosen.
+    ///
+    /// # Errors
+    /// As for [`RmaEngine::expose_region`]; or there is a region with this name.
+    fn expose_named(&mut self, memory: Buffer, region: NamedRegion) -> Result<(), (Buffer, Fault)> {
+        let _ = region;
         Err((memory, NOT_CARRIED))
     }
 

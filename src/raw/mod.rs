@@ -30,9 +30,11 @@ mod scope;
 use std::ptr::NonNull;
 
 use tagmatch_device::{Buffer, DeviceError, RawMemory};
+use tagmatch_fallback::{NamedRegion, RegionKey, Rights};
 
 use crate::access::Access;
 use crate::error::Error;
+use crate::region::Region;
 use crate::worker::WorkerOf;
 
 pub use scope::{Scope, ScopedRequest};
@@ -136,6 +138,54 @@ pub unsafe fn register<A: Access>(
     let why = "there are no bytes, or they reach beyond the end of the address space";
     let memory = memory.ok_or(DeviceError::BadBuffer { why })?;
     Ok(worker.access.with(|state| state.engine.as_dyn_mut().register(memory))?)
+}
+
+/// How peers name a region at a pointer, and what they may do to it.
+#[derive(Clone, Copy, Debug)]
+pub struct RegionName {
+    /// The region's key. Any peer that names it may use the region.
+    pub key: u64,
+    /// What peers call the place of the first byte: 0, or the memory's address.
+    pub base: u64,
+    /// What peers may do. An atomic operation needs the right to read if it gives old values back,
+    /// and the right to write if it may change them.
+    pub rights: Rights,
+}
+
+/// Exposes memory at a pointer to one-sided operations of peers, under a key that the caller has
+/// chosen, for interfaces whose regions have such keys (libfabric, OpenSHMEM).
+///
+/// # Errors
+/// The worker has a region with this key, the device has no one-sided operations, or the memory is
+/// longer than `isize::MAX`: a worker carries operations out by its own processor, so a region
+/// can't be all that there is, with pages that don't exist.
+///
+/// # Safety
+/// From this call until the region is closed, for the `length` bytes at `start`:
+/// 1. The bytes are initialised and stay allocated, and can be written if the rights are to write.
+/// 2. While this worker makes progress, nothing else uses bytes that an operation of a peer
+///    changes, or changes bytes that one reads.
+/// 3. Any thread may read and write the bytes, since any thread may make progress.
+pub unsafe fn expose<A: Access>(
+    worker: &WorkerOf<A>,
+    start: NonNull<u8>,
+    length: usize,
+    name: RegionName,
+) -> Result<Region<A>, Error> {
+    let RegionName { key, base, rights } = name;
+    let end = (start.as_ptr() as usize).checked_add(length);
+    if end.is_none() || length > isize::MAX as usize {
+        return Err(DeviceError::BadBuffer { why: "a region is longer than memory can be" }.into());
+    }
+    // SAFETY: the caller's promise, until the region is closed and the worker drops the buffer.
+    let memory = unsafe { Buffer::from_raw(start, length, rights.contains(Rights::WRITE)) };
+    let region = NamedRegion { key: RegionKey(key), base, rights };
+    let exposed =
+        worker.access.with(|state| state.engine.as_dyn_mut().expose_named(memory, region));
+    match exposed {
+        Ok(()) => Ok(Region::named(&worker.access, region, length)),
+        Err((_, fault)) => Err(Error::Operation(fault)),
+    }
 }
 
 /// Room for one more entry of a list.

@@ -246,7 +246,8 @@ fn ends_of_queued_operations_come_in_the_completion_queue() {
     remote.put_queued(0, bytes(8), None, 1).unwrap();
     remote.put_queued(8, bytes(9), Some(77), 2).unwrap();
     let operands = Buffer::from(1u64.to_ne_bytes().to_vec());
-    let sum = AtomicAction { op: AtomicOp::Sum, of: AtomicType::U64, operands, fetches: true };
+    let old = Some(vec![0; 8].into());
+    let sum = AtomicAction { op: AtomicOp::Sum, of: AtomicType::U64, operands, old };
     remote.atomic_queued(24, sum, 3).unwrap();
     remote.get_queued(0, vec![0; 64], 4).unwrap();
     remote.put_queued(60, bytes(5), None, 5).unwrap();

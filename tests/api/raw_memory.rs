@@ -3,12 +3,16 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
-use tagmatch::raw::{self, Registered};
-use tagmatch::{Buffer, DeviceError, Error, Match, Worker};
+use tagmatch::raw::{self, RegionName, Registered};
+use tagmatch::{
+    AtomicAction, AtomicOp, AtomicType, Buffer, DeviceError, End, Error, Fault, Match, Rights,
+    Worker,
+};
 
 use crate::common::{Ability, config, has};
-use crate::pair::{bytes, pair};
+use crate::pair::{Pair, bytes, pair};
 
 /// Memory that was never written. It is freed after everything that a test makes of it.
 struct Memory(Box<[MaybeUninit<u8>]>);
@@ -239,4 +243,60 @@ fn registered_memory_has_bytes_and_an_end() {
         };
     }
     assert!(memory.registered(&worker).len() == 8);
+}
+
+/// The results of operations of `a`, in the order in which they began.
+fn results(p: &Pair, count: usize) -> Vec<Result<(), Error>> {
+    let mut ends = Vec::new();
+    let start = Instant::now();
+    while ends.len() < count {
+        p.b.progress();
+        p.a.ends(&mut ends, count);
+        assert!(start.elapsed() < Duration::from_secs(20), "hangs");
+    }
+    let result = |end| match end {
+        End::Operation { result, .. } => result.map(|_| ()),
+        other => panic!("{other:?}"),
+    };
+    ends.into_iter().map(result).collect()
+}
+
+#[test]
+fn a_region_at_a_pointer_has_the_key_and_the_base_that_its_owner_has_chosen() {
+    let p = pair();
+    if !has(Ability::OneSided) {
+        return;
+    }
+    let memory = &mut [7u8; 64];
+    let start = NonNull::from(&mut *memory).cast();
+    let base = u64::MAX - 63;
+    let name = RegionName { key: 5, base, rights: Rights::READ | Rights::WRITE };
+    // SAFETY: the memory is used again only when the region is closed.
+    let expose = |name, length| unsafe { raw::expose(&p.b, start, length, name) };
+    let region = expose(name, 64).unwrap();
+    let again = expose(name, 64).map(drop).unwrap_err();
+    assert!(matches!(again, Error::Operation(Fault::NotCarried { .. })), "{again}");
+    let endless = expose(RegionName { key: 6, ..name }, usize::MAX).map(drop).unwrap_err();
+    assert!(matches!(endless, Error::Device(DeviceError::BadBuffer { .. })), "{endless}");
+    let readable = expose(RegionName { key: 7, rights: Rights::READ, base: 0 }, 64).unwrap();
+
+    let remote = p.a.attach_key(p.to_b, 5).unwrap();
+    remote.put_queued(base, bytes(8), None, 0).unwrap();
+    // The last byte has the last number that there is, and the next one would have the first.
+    remote.put_queued(u64::MAX - 1, bytes(1), None, 0).unwrap();
+    remote.put_queued(0, bytes(1), None, 0).unwrap();
+    remote.put_queued(base - 1, bytes(1), None, 0).unwrap();
+    let other = p.a.attach_key(p.to_b, 7).unwrap();
+    let atomic = |op: AtomicOp, old: Option<Buffer>| {
+        let operands = vec![1; 8 * op.operands()].into();
+        other.atomic_queued(8, AtomicAction { op, of: AtomicType::U64, operands, old }, 0).unwrap();
+    };
+    atomic(AtomicOp::Read, Some(vec![0; 8].into()));
+    atomic(AtomicOp::Sum, None);
+    atomic(AtomicOp::Sum, Some(vec![0; 8].into()));
+    let succeeded: Vec<bool> = results(&p, 7).iter().map(Result::is_ok).collect();
+    assert_eq!(succeeded, [true, true, false, false, true, false, false]);
+    drop((region, readable));
+    assert_eq!((&memory[..8], &memory[8..62]), (&bytes(8)[..], &[7; 54][..]));
+    assert_eq!(memory[62..], [bytes(1)[0], 7]);
 }

@@ -8,10 +8,12 @@ use crate::requests::request::{Posted, refuse};
 use crate::requests::table::REQUESTS_MAX;
 use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
-use crate::rma::regions::{RegionKey, Rights};
+use crate::rma::regions::{NamedRegion, RegionKey, Rights};
 use crate::rma_engine::RmaEngine;
 use crate::slices;
 use crate::todo::Todo;
+
+const OF_SLICES: Fault = Fault::NotCarried { why: "a region of several slices" };
 
 impl<D: Device> RmaEngine for Engine<D> {
     fn expose_region(
@@ -20,10 +22,17 @@ impl<D: Device> RmaEngine for Engine<D> {
         rights: Rights,
     ) -> Result<RegionKey, (Buffer, Fault)> {
         if memory.slices().is_some() {
-            return Err((memory, Fault::NotCarried { why: "a region of several slices" }));
+            return Err((memory, OF_SLICES));
         }
         let regions = &mut self.core.state_mut().rma.regions;
         regions.expose(memory, rights).map_err(|memory| (memory, Fault::ReadOnlyBuffer))
+    }
+
+    fn expose_named(&mut self, memory: Buffer, region: NamedRegion) -> Result<(), (Buffer, Fault)> {
+        if memory.slices().is_some() {
+            return Err((memory, OF_SLICES));
+        }
+        self.core.state_mut().rma.regions.expose_named(memory, region)
     }
 
     fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {

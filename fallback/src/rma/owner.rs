@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use tagmatch_device::Bytes;
 
 use crate::rma::regions::{ExposedRegions, Rights};
-use crate::wire::{RemoteFault, RmaHeader, WireError};
+use crate::wire::{AtomicOp, RemoteFault, RmaHeader, WireError};
 
 /// The most messages that ask for an answer and have none yet, of one initiator to one owner.
 pub(crate) const UNANSWERED_MAX: u32 = 256;
@@ -171,7 +171,12 @@ impl OwnerSide {
         let length = length.filter(|length| !fetches || *length <= FETCHED_MAX);
         let length = length.ok_or(WireError::OneSided("more elements than a message may have"))?;
         self.owe()?;
-        let done = regions.access(key, Rights::ATOMIC, offset, length as u64).map(|accessed| {
+        let right = regions.right_of_atomic(key, element.op, fetches);
+        let done = regions.access(key, right, offset, length as u64).map(|accessed| {
+            if element.op == AtomicOp::Read {
+                let values = || OwedAnswer::Fetched(accessed.read().to_vec());
+                return if fetches { values() } else { OwedAnswer::Done(1) };
+            }
             let elements = accessed.write();
             let fetched = fetches.then(|| elements.to_vec());
             element.apply(elements, &bytes.to_vec(start));

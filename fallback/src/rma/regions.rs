@@ -7,7 +7,8 @@ use std::ops::{BitOr, Range};
 
 use tagmatch_device::Buffer;
 
-use crate::wire::RemoteFault;
+use crate::error::Fault;
+use crate::wire::{AtomicOp, RemoteFault};
 
 /// What peers may do to a region: any of [`Rights::READ`], [`Rights::WRITE`] and
 /// [`Rights::ATOMIC`], joined by `|`. The default is none.
@@ -57,11 +58,27 @@ impl BitOr for Rights {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionKey(pub u64);
 
+/// A region whose name its owner has chosen, for interfaces that have keys of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedRegion {
+    /// The name. Whoever knows it may use the region, so it guards nothing if it can be guessed.
+    pub key: RegionKey,
+    /// What peers call the first byte's place: 0, or the memory's address.
+    pub base: u64,
+    /// What peers may do. An atomic operation needs the right to read if it gives old values back,
+    /// and the right to write if it may change them; [`Rights::ATOMIC`] means nothing here.
+    pub rights: Rights,
+}
+
 #[derive(Clone, Debug)]
 struct ExposedRegion {
     memory: Buffer,
     rights: Rights,
+    base: u64,
+    is_named: bool,
 }
+
+const IN_USE: Fault = Fault::NotCarried { why: "a second region with the same key" };
 
 /// All regions of a worker.
 #[derive(Clone, Debug)]
@@ -90,10 +107,37 @@ impl ExposedRegions {
             self.keys += 1;
             let key = RegionKey(hasher.finish());
             if let Entry::Vacant(free) = self.regions.entry(key) {
-                free.insert(ExposedRegion { memory, rights });
+                free.insert(ExposedRegion { memory, rights, base: 0, is_named: false });
                 return Ok(key);
             }
         }
+    }
+
+    /// Exposes memory under a name that the caller has chosen. `Err`: there is a region with this
+    /// name, or the memory can't be written, and the rights are to write it.
+    pub(crate) fn expose_named(
+        &mut self,
+        memory: Buffer,
+        NamedRegion { key, base, rights }: NamedRegion,
+    ) -> Result<(), (Buffer, Fault)> {
+        if rights.writes() && !memory.is_writable() {
+            return Err((memory, Fault::ReadOnlyBuffer));
+        }
+        match self.regions.entry(key) {
+            Entry::Occupied(_) => Err((memory, IN_USE)),
+            Entry::Vacant(free) => {
+                free.insert(ExposedRegion { memory, rights, base, is_named: true });
+                Ok(())
+            }
+        }
+    }
+
+    /// The right that an atomic operation on a region needs.
+    pub(crate) fn right_of_atomic(&self, key: u64, op: AtomicOp, fetches: bool) -> Rights {
+        let is_named = self.regions.get(&RegionKey(key)).is_some_and(|region| region.is_named);
+        let reads = if fetches { Rights::READ } else { Rights::default() };
+        let writes = if op == AtomicOp::Read { Rights::default() } else { Rights::WRITE };
+        if is_named { reads | writes } else { Rights::ATOMIC }
     }
 
     /// Takes a region's memory back. From then on its key names nothing.
@@ -121,6 +165,7 @@ impl ExposedRegions {
         if !region.rights.contains(right) {
             return Err(RemoteFault::NoRight);
         }
+        let offset = offset.checked_sub(region.base).ok_or(RemoteFault::OutOfBounds)?;
         let end = offset.checked_add(length).ok_or(RemoteFault::OutOfBounds)?;
         let place = |at: u64| usize::try_from(at).map_err(|_| RemoteFault::OutOfBounds);
         let range = place(offset)?..place(end)?;
