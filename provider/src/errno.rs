@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use tagmatch::{Error, PeerFault};
+use tagmatch::{Error, Fault, PeerFault, RemoteFault};
 use tagmatch_ofi_provider::Failure;
 
 pub(crate) use tagmatch_ofi_sys::calls::{Errno, Result};
@@ -22,11 +22,15 @@ pub(crate) enum Reason {
     PeerBrokeRules,
     NotRead,
     Device,
+    NoRegion,
+    RegionClosed,
+    NoRight,
+    OutOfRegion,
     Other,
 }
 
 impl Reason {
-    const ALL: [Reason; 12] = [
+    const ALL: [Reason; 16] = [
         Reason::None,
         Reason::Cancelled,
         Reason::Truncated,
@@ -38,6 +42,10 @@ impl Reason {
         Reason::PeerBrokeRules,
         Reason::NotRead,
         Reason::Device,
+        Reason::NoRegion,
+        Reason::RegionClosed,
+        Reason::NoRight,
+        Reason::OutOfRegion,
         Reason::Other,
     ];
 
@@ -61,6 +69,12 @@ impl Reason {
             Some(Reason::PeerBrokeRules) => c"the peer sent what can't be a message",
             Some(Reason::NotRead) => c"the message was matched, but could not be read",
             Some(Reason::Device) => c"the device refused or failed",
+            Some(Reason::NoRegion) => c"the peer has no memory region with this key",
+            Some(Reason::RegionClosed) => {
+                c"the peer closed the memory region while the operation was under way"
+            }
+            Some(Reason::NoRight) => c"the memory region was registered for other operations",
+            Some(Reason::OutOfRegion) => c"not all of the bytes lie in the memory region",
             Some(Reason::Other) => c"the operation failed",
         }
     }
@@ -92,6 +106,13 @@ fn numbers(error: &Error) -> (Errno, Reason) {
         },
         Error::Device(_) => (Errno::IO, Reason::Device),
         Error::NoMemory { .. } => (Errno::NO_MEMORY, Reason::Other),
+        Error::Operation(Fault::Remote { fault, .. }) => match fault {
+            RemoteFault::NoRegion => (Errno::NO_KEY, Reason::NoRegion),
+            RemoteFault::Closed => (Errno::NO_KEY, Reason::RegionClosed),
+            RemoteFault::NoRight => (Errno::NO_ACCESS, Reason::NoRight),
+            RemoteFault::OutOfBounds => (Errno::NO_ACCESS, Reason::OutOfRegion),
+            _ => (Errno::OTHER, Reason::Other),
+        },
         Error::Operation(_) => (Errno::IO, Reason::NotRead),
         _ => (Errno::OTHER, Reason::Other),
     }

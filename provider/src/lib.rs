@@ -10,6 +10,7 @@
 //! | `settings` | the environment |
 //! | `state` | endpoints with their workers |
 //! | `absent` | operations that there are not |
+//! | `elements` | the types and operations of atomic operations |
 //! | `report` | where messages were matched, for `TAGMATCH_FI_REPORT` |
 //! | `memory`, `address`, `errno`, `library` | memory as buffers, names of endpoints, error numbers, what MPI libraries do |
 //!
@@ -21,6 +22,7 @@
 
 mod absent;
 mod address;
+mod elements;
 mod errno;
 mod info;
 mod library;

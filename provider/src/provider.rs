@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock};
 use tagmatch::{Address, Worker};
 use tagmatch_device::contents::Contents;
 use tagmatch_ofi_provider::{
-    Constants, Description, Hints, Offers, Pattern, Provider, UNTAGGED, description,
+    AtomicForm, AtomicLimits, Constants, Description, Hints, Offers, Pattern, Provider, UNTAGGED,
+    description,
 };
 use tagmatch_ofi_sys as sys;
 use tagmatch_os::notice;
@@ -15,6 +16,7 @@ use tagmatch_trace::Recorder;
 
 use crate::absent::{ATOMIC, COLLECTIVE, RMA};
 use crate::address::Name;
+use crate::elements;
 use crate::errno::{Errno, Reason, Result};
 use crate::info;
 use crate::library;
@@ -125,7 +127,8 @@ impl Provider for Tagmatch {
     fn domain(_settings: &Settings) {}
 
     fn endpoint(settings: &Settings, _domain: &(), asked: &Hints) -> Result<Endpoint> {
-        info::check_opened(asked).map_err(|_| Errno::INVALID)?;
+        let caps = info::caps_of(settings.has_one_sided());
+        info::check_opened(caps, asked).map_err(|_| Errno::INVALID)?;
         let opened = asked.opened();
         let worker = new_worker(settings, opened.directed).map_err(|error| {
             // The caller gets a number only; the words are for the person who runs the program.
@@ -163,6 +166,19 @@ impl Provider for Tagmatch {
     fn pattern(source: u64, tag: u64, ignore: u64) -> Result<Pattern> {
         let tag = Self::tag(tag & !(ignore & UNTAGGED))?;
         Ok(Pattern { tag, mask: !ignore | UNTAGGED, source })
+    }
+
+    fn has_one_sided(settings: &Settings) -> bool {
+        settings.has_one_sided()
+    }
+
+    fn atomic(
+        datatype: sys::fi_datatype,
+        op: sys::fi_op,
+        form: AtomicForm,
+    ) -> Option<AtomicLimits> {
+        let size = elements::of(datatype, op, form)?.1.size();
+        Some(AtomicLimits { size, count: info::ATOMIC_BYTES_MAX / size })
     }
 
     fn words(reason: c_int) -> &'static CStr {

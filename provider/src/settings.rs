@@ -27,6 +27,8 @@ const UNEXPECTED_MESSAGES: &str = "TAGMATCH_FI_UNEXPECTED_MESSAGES";
 const DRAIN_SECONDS: &str = "TAGMATCH_FI_DRAIN_SECONDS";
 /// Whether senders on this machine may write a part of a long message into the program's memory.
 const SENDER_WRITES: &str = "TAGMATCH_FI_SENDER_WRITES";
+/// Whether endpoints have one-sided operations.
+const ONE_SIDED: &str = "TAGMATCH_FI_ONE_SIDED";
 /// Where the report goes.
 const REPORT: &str = "TAGMATCH_FI_REPORT";
 /// The folder for traces.
@@ -54,6 +56,7 @@ pub(crate) struct Settings {
     unexpected_bytes: u64,
     unexpected_messages: u64,
     drain_timeout: Duration,
+    has_one_sided: bool,
     report: Option<PathBuf>,
     trace: Option<PathBuf>,
 }
@@ -67,6 +70,11 @@ impl Settings {
     /// Where MPI libraries put the sender into their tags.
     pub(crate) fn tag_modes(&self) -> &TagModes {
         &self.tag_modes
+    }
+
+    /// Whether endpoints have one-sided operations.
+    pub(crate) fn has_one_sided(&self) -> bool {
+        self.has_one_sided
     }
 
     /// Where the report goes; `-` is standard error.
@@ -112,6 +120,7 @@ impl Settings {
         let messages = parsed(UNEXPECTED_MESSAGES, text(UNEXPECTED_MESSAGES), unexpected_messages)?;
         let drain = parsed(DRAIN_SECONDS, text(DRAIN_SECONDS), seconds)?;
         let is_written = parsed(SENDER_WRITES, text(SENDER_WRITES), on_or_off)?.unwrap_or(false);
+        let has_one_sided = parsed(ONE_SIDED, text(ONE_SIDED), on_or_off)?.unwrap_or(false);
         let mut device =
             device(&device_name).map_err(|expected| wrong(DEVICE, &device_name, expected))?;
         if let Some(verbs) = verbs(&mut device) {
@@ -125,6 +134,7 @@ impl Settings {
             unexpected_bytes,
             unexpected_messages: messages.unwrap_or(most),
             drain_timeout: drain.unwrap_or(defaults.drain_timeout),
+            has_one_sided,
             device,
             device_name,
             hw_tags: parsed(HW_TAGS, text(HW_TAGS), hw_tags)?.unwrap_or(HwTags::Auto),
@@ -392,6 +402,7 @@ mod tests {
             (UNEXPECTED_MESSAGES, "1073741825", "1 to 1073741824"),
             (DRAIN_SECONDS, "-1", "a number of seconds"),
             (SENDER_WRITES, "yes", "on or off"),
+            (ONE_SIDED, "1", "on or off"),
         ];
         for (name, value, right) in wrong {
             let error = read(&[(name, value)]).unwrap_err();

@@ -9,11 +9,12 @@ use tagmatch_ofi_sys::calls::{Errno, Result, enter, head, table};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
 use crate::handle::{DomainObject, FabricObject, domain_of};
-use crate::parent::Domain;
+use crate::parent::{Domain, RegionKeys};
 use crate::policy::Provider;
-use crate::{av, cntr, cq, ep, eq, hints, mr};
+use crate::{atomic, av, cntr, cq, ep, eq, hints, mr};
 
-const fn functions<P: Provider>() -> &'static sys::fi_ops_domain {
+/// `ONE_SIDED`: endpoints of the domain may have one-sided operations.
+const fn functions<P: Provider, const ONE_SIDED: bool>() -> &'static sys::fi_ops_domain {
     const {
         &sys::fi_ops_domain {
             size: size_of::<sys::fi_ops_domain>(),
@@ -25,7 +26,7 @@ const fn functions<P: Provider>() -> &'static sys::fi_ops_domain {
             poll_open: Stub::STUB,
             stx_ctx: Stub::STUB,
             srx_ctx: Stub::STUB,
-            query_atomic: Stub::STUB,
+            query_atomic: if ONE_SIDED { Some(atomic::query::<P>) } else { Stub::STUB },
             query_collective: Stub::STUB,
             endpoint2: Some(ep::open2::<P>),
         }
@@ -64,12 +65,15 @@ pub(crate) unsafe fn open<P: Provider>(
     let wanted = unsafe { hints::read(info) }.domain;
     let is_shared = wanted.is_none_or(|domain| domain.threading != sys::FI_THREAD_DOMAIN);
     fabric.children.fetch_add(1, Ordering::Relaxed);
+    let mode = wanted.map_or(0, |domain| domain.mr_mode);
+    let keys = P::has_one_sided(&fabric.settings).then(|| RegionKeys::new(mode));
+    let functions = if keys.is_some() { functions::<P, true>() } else { functions::<P, false>() };
     let object = sys::fid_domain {
         fid: head(sys::FI_CLASS_DOMAIN, context, head_functions::<P>()),
-        ops: table(functions::<P>()),
+        ops: table(functions),
         mr: table(mr::functions::<P>()),
     };
-    let inner = Domain::new(fabric.clone(), is_shared);
+    let inner = Domain::new(fabric.clone(), keys, is_shared);
     // SAFETY: the caller gives a place for the domain.
     unsafe { *domain = DomainObject::into_raw(object, inner) };
     Ok(())

@@ -12,8 +12,8 @@ use crate::av::VectorHandle;
 use crate::cntr::CounterHandle;
 use crate::handle::{EndpointHandle, domain_of, with_endpoint};
 use crate::policy::{Provider, ProviderEndpoint};
-use crate::state::{State, closed, insert};
-use crate::{av, cq, eq, hints, msg, tagged};
+use crate::state::{State, closed};
+use crate::{atomic, av, cq, eq, hints, msg, rma, tagged};
 
 const fn functions<P: Provider>() -> &'static sys::fi_ops_ep {
     const {
@@ -80,7 +80,11 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
         // SAFETY: the caller gives a domain, and what fi_getinfo(3) gave, maybe changed.
         let (domain, wanted) = unsafe { (domain_of::<P>(domain)?, hints::read(info)) };
         let opened = P::endpoint(&domain.fabric.settings, &domain.own, &wanted)?;
-        let key = insert(&mut domain.lock().endpoints, opened)?;
+        let caps = opened.bound().opened.caps;
+        let key = domain.lock().add_endpoint(opened)?;
+        let has = |cap: u64| domain.keys.is_some() && caps & cap != 0;
+        let rma = has(sys::FI_RMA).then(rma::functions::<P>).or(P::RMA);
+        let atomic = has(sys::FI_ATOMIC).then(atomic::functions::<P>).or(P::ATOMIC);
         let has_messages = !P::IS_TAGGED_ALONE;
         let object = sys::fid_ep {
             fid: head(sys::FI_CLASS_EP, context, head_functions::<P>()),
@@ -88,9 +92,9 @@ pub(crate) unsafe extern "C" fn open<P: Provider>(
             cm: table(names::<P>()),
             msg: table(if has_messages { msg::functions::<P>() } else { &NO_MESSAGES }),
             // Programs that ask for none of these don't call them.
-            rma: P::RMA.map_or(std::ptr::null_mut(), table),
+            rma: rma.map_or(std::ptr::null_mut(), table),
             tagged: table(tagged::functions::<P>()),
-            atomic: P::ATOMIC.map_or(std::ptr::null_mut(), table),
+            atomic: atomic.map_or(std::ptr::null_mut(), table),
             collective: P::COLLECTIVE.map_or(std::ptr::null_mut(), table),
         };
         // SAFETY: the caller gives a place for the endpoint.

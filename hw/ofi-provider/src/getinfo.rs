@@ -7,6 +7,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter};
 use tagmatch_os::notice;
 
+use crate::hints::Hints;
 use crate::policy::Provider;
 use crate::{answer, fabric, hints, parent};
 
@@ -86,7 +87,7 @@ unsafe fn answer<P: Provider>(
     // SAFETY: the caller gives hints or null, and a name or null.
     let (hints, named_destination, node) = unsafe {
         (
-            hints::read(wanted),
+            Hints { api_version: version, ..hints::read(wanted) },
             hints::destination(wanted, P::CONSTANTS.name_bytes),
             hints::text(node),
         )

@@ -7,6 +7,8 @@ use tagmatch_ofi_sys as sys;
 /// What a program asks for (`hints` of fi_getinfo(3)). Zero asks for nothing.
 #[derive(Clone, Default)]
 pub struct Hints {
+    /// The version of libfabric's interface that the program asks for; 0 if it isn't known here.
+    pub api_version: u32,
     /// Capabilities.
     pub caps: u64,
     /// The format of addresses.
@@ -57,10 +59,21 @@ impl Hints {
     }
 }
 
-/// Capabilities with both directions, if they name none.
+/// Capabilities with all directions, if they name none: of messages, and of one-sided operations.
 pub fn with_directions(caps: u64) -> u64 {
-    const DIRECTIONS: u64 = sys::FI_SEND | sys::FI_RECV;
-    if caps & DIRECTIONS == 0 { caps | DIRECTIONS } else { caps }
+    const MESSAGES: u64 = sys::FI_SEND | sys::FI_RECV;
+    const ONE_SIDED: u64 =
+        sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+    let is_one_sided = caps & (sys::FI_RMA | sys::FI_ATOMIC) != 0;
+    let has_messages = caps & (sys::FI_MSG | sys::FI_TAGGED) != 0 || !is_one_sided;
+    let mut all = caps;
+    if has_messages && caps & MESSAGES == 0 {
+        all |= MESSAGES;
+    }
+    if is_one_sided && caps & ONE_SIDED == 0 {
+        all |= ONE_SIDED;
+    }
+    all
 }
 
 /// What a program asks for. Parts that are null ask for nothing. libfabric gives providers
@@ -76,6 +89,7 @@ pub(crate) unsafe fn read(hints: *const sys::fi_info) -> Hints {
         let domain = hints.domain_attr.as_ref();
         let fabric = hints.fabric_attr.as_ref();
         Hints {
+            api_version: 0,
             caps: hints.caps,
             address_format: hints.addr_format,
             has_handle: !hints.handle.is_null(),

@@ -14,6 +14,7 @@
 //! | `getinfo`, `hints`, `offer`, `answer` | `fi_getinfo`: what a program asks for, and what it gets |
 //! | `fabric`, `domain`, `av`, `cq`, `cntr`, `eq`, `mr`, `ep` | the functions of each kind of object, and their tables |
 //! | `tagged`, `msg` (both expand `functions`), `transfer` | the functions that send and receive |
+//! | `rma`, `atomic`, `remote` | the functions of one-sided operations, and their arguments |
 //! | `messages`, `memory` | the arguments of these, and the caller's memory |
 //! | `handle` | objects as the caller has them |
 //! | `parent`, `state`, `objects` | fabrics and domains, a domain's objects, and what these contain |
@@ -28,6 +29,7 @@
 #![allow(unsafe_code, reason = "the callers are C programs")]
 
 mod answer;
+mod atomic;
 mod av;
 mod cntr;
 mod cq;
@@ -49,6 +51,8 @@ mod offer;
 mod parent;
 mod per_process;
 mod policy;
+mod remote;
+mod rma;
 mod state;
 mod tagged;
 mod transfer;
@@ -62,3 +66,6 @@ pub use objects::{Bindings, Entry, Failure, Output, Sinks, Vector};
 pub use offer::{Constants, Offer, Offers, Refusal};
 pub use per_process::PerProcess;
 pub use policy::{Provider, ProviderEndpoint};
+pub use remote::{
+    AtomicForm, AtomicLimits, REMOTE_PARTS_MAX, RemoteAtomic, RemoteCall, RemoteUse, SharedRegion,
+};

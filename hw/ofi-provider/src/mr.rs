@@ -1,5 +1,4 @@
-//! Memory regions: fi_mr(3). Messages need none. Programs that register memory all the same get a
-//! region that means nothing.
+//! Memory regions: fi_mr(3). Messages need none, and only regions that peers may use mean anything.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -9,12 +8,16 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter, head};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
-use crate::handle::{Object, domain_of};
-use crate::parent::Domain;
+use crate::handle::{EndpointHandle, Object, domain_of};
+use crate::messages::Pieces;
+use crate::parent::{Domain, RegionKeys};
 use crate::policy::Provider;
+use crate::remote::SharedRegion;
 
 struct MemoryRegion<P: Provider> {
     domain: Arc<Domain<P>>,
+    /// The key by which peers use it, if they may.
+    shared: Option<u64>,
     is_closed: AtomicBool,
 }
 
@@ -26,28 +29,42 @@ pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_mr {
         let is_there = !P::IS_TAGGED_ALONE;
         &sys::fi_ops_mr {
             size: size_of::<sys::fi_ops_mr>(),
-            reg: if is_there { Some(register::<P, c_void>) } else { Stub::STUB },
-            regv: if is_there { Some(register::<P, libc::iovec>) } else { Stub::STUB },
+            reg: if is_there { Some(register::<P>) } else { Stub::STUB },
+            regv: if is_there { Some(register_several::<P>) } else { Stub::STUB },
             regattr: if is_there { Some(register_attributes::<P>) } else { Stub::STUB },
         }
     }
 }
 
-/// Keys are given in order: nobody uses them.
+const fn head_functions<P: Provider>() -> &'static sys::fi_ops {
+    const { &sys::fi_ops { bind: Some(bind::<P>), control: Some(control::<P>), ..closable(close::<P>) } }
+}
+
+/// Keys of regions that no peer uses, where the program chooses none.
 static KEYS: AtomicU64 = AtomicU64::new(1);
+
+const REMOTE: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+
+/// What a program asks for.
+struct Wanted {
+    pieces: Pieces,
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    context: *mut c_void,
+}
 
 /// # Safety
 /// As fi_mr_reg(3) asks.
 unsafe fn open<P: Provider>(
     domain: *mut sys::fid,
-    access: u64,
     region: *mut *mut sys::fid_mr,
-    context: *mut c_void,
+    wanted: &Wanted,
 ) -> Result<()> {
     const MESSAGES: u64 = sys::FI_SEND | sys::FI_RECV;
-    const ACCESS: u64 =
-        MESSAGES | sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
-    if region.is_null() || domain.is_null() || access & !ACCESS != 0 {
+    const ACCESS: u64 = MESSAGES | sys::FI_READ | sys::FI_WRITE | REMOTE;
+    if region.is_null() || domain.is_null() || wanted.access & !ACCESS != 0 {
         return Err(Errno::INVALID);
     }
     // SAFETY: the caller gives an object.
@@ -56,56 +73,166 @@ unsafe fn open<P: Provider>(
     }
     // SAFETY: it is a domain.
     let domain = unsafe { domain_of::<P>(domain.cast())? };
-    domain.regions.fetch_add(1, Ordering::Relaxed);
-    let key = KEYS.fetch_add(1, Ordering::Relaxed);
-    let object = sys::fid_mr {
-        fid: head(sys::FI_CLASS_MR, context, const { &closable(close::<P>) }),
-        mem_desc: std::ptr::null_mut(),
-        key,
+    let shared = match &domain.keys {
+        // SAFETY: the caller's promise.
+        Some(keys) if wanted.access & REMOTE != 0 => unsafe { Some(share(domain, keys, wanted)?) },
+        _ => None,
     };
-    let inner = MemoryRegion { domain: domain.clone(), is_closed: false.into() };
+    let key = match &domain.keys {
+        Some(keys) if !keys.are_given => wanted.key,
+        _ => shared.unwrap_or_else(|| KEYS.fetch_add(1, Ordering::Relaxed)),
+    };
+    domain.regions.fetch_add(1, Ordering::Relaxed);
+    let fid = head(sys::FI_CLASS_MR, wanted.context, head_functions::<P>());
+    let object = sys::fid_mr { fid, mem_desc: std::ptr::null_mut(), key };
+    let inner = MemoryRegion { domain: domain.clone(), shared, is_closed: false.into() };
     // SAFETY: the caller gives a place for the region.
     unsafe { *region = RegionObject::into_raw(object, inner) };
     Ok(())
 }
 
-/// `fi_mr_reg` and `fi_mr_regv`: neither looks at the memory.
-unsafe extern "C" fn register<P: Provider, Memory>(
+/// Lets peers use memory. Gives the key by which they do.
+///
+/// # Safety
+/// As fi_mr_reg(3) asks.
+unsafe fn share<P: Provider>(
+    domain: &Domain<P>,
+    keys: &RegionKeys,
+    wanted: &Wanted,
+) -> Result<u64> {
+    if wanted.offset != 0 {
+        return Err(Errno::INVALID);
+    }
+    if wanted.flags != 0 {
+        return Err(Errno::BAD_FLAGS);
+    }
+    let access = wanted.access & REMOTE;
+    let writable = access & sys::FI_REMOTE_WRITE != 0;
+    // SAFETY: the caller's promise, until the region is closed.
+    let memory = unsafe { wanted.pieces.only::<1>(writable)?.ok_or(Errno::INVALID)? };
+    let base = if keys.by_address { memory.start() as u64 } else { 0 };
+    let mut state = domain.lock();
+    let mut key = if keys.are_given { keys.next() } else { wanted.key };
+    while keys.are_given && state.has_region(key) {
+        key = keys.next();
+    }
+    state.add_region(SharedRegion { memory, key, base, access })?;
+    Ok(key)
+}
+
+unsafe extern "C" fn register<P: Provider>(
     domain: *mut sys::fid,
-    _memory: *const Memory,
-    _length: usize,
+    start: *const c_void,
+    length: usize,
     access: u64,
-    _offset: u64,
-    _key: u64,
-    _flags: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
     region: *mut *mut sys::fid_mr,
     context: *mut c_void,
 ) -> c_int {
+    let pieces = Pieces::One(start, length);
+    let wanted = Wanted { pieces, access, offset, key, flags, context };
     // SAFETY: the caller keeps the promises of fi_mr(3).
-    enter(|| unsafe { open::<P>(domain, access, region, context) })
+    enter(|| unsafe { open::<P>(domain, region, &wanted) })
+}
+
+unsafe extern "C" fn register_several<P: Provider>(
+    domain: *mut sys::fid,
+    parts: *const libc::iovec,
+    count: usize,
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    region: *mut *mut sys::fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    let pieces = Pieces::Several(parts, count);
+    let wanted = Wanted { pieces, access, offset, key, flags, context };
+    // SAFETY: the caller keeps the promises of fi_mr(3).
+    enter(|| unsafe { open::<P>(domain, region, &wanted) })
 }
 
 unsafe extern "C" fn register_attributes<P: Provider>(
     domain: *mut sys::fid,
     attributes: *const sys::fi_mr_attr,
-    _flags: u64,
+    flags: u64,
     region: *mut *mut sys::fid_mr,
 ) -> c_int {
     enter(|| {
-        if attributes.is_null() {
-            return Err(Errno::INVALID);
-        }
+        // SAFETY: the caller gives attributes, or null.
+        let attributes = unsafe { attributes.as_ref() }.ok_or(Errno::INVALID)?;
+        let wanted = Wanted {
+            pieces: Pieces::Several(attributes.mr_iov, attributes.iov_count),
+            access: attributes.access,
+            offset: attributes.offset,
+            key: attributes.requested_key,
+            flags,
+            context: attributes.context,
+        };
         // SAFETY: the caller keeps the promises of fi_mr(3).
-        unsafe { open::<P>(domain, (*attributes).access, region, (*attributes).context) }
+        unsafe { open::<P>(domain, region, &wanted) }
     })
 }
 
+/// The region of a pointer.
+///
+/// # Errors
+/// It was closed.
+///
+/// # Safety
+/// `fid` is a region that fi_mr(3) gave.
+unsafe fn region_of<'a, P: Provider>(fid: *mut sys::fid) -> Result<&'a MemoryRegion<P>> {
+    // SAFETY: the caller's promise.
+    let region = unsafe { RegionObject::<P>::of(fid.cast()) };
+    if region.is_closed.load(Ordering::Relaxed) { Err(Errno::CLOSED) } else { Ok(region) }
+}
+
+/// `fi_mr_bind`: a region may be bound to an endpoint of its domain, and serves all of them.
+unsafe extern "C" fn bind<P: Provider>(
+    fid: *mut sys::fid,
+    other: *mut sys::fid,
+    flags: u64,
+) -> c_int {
+    enter(|| {
+        if other.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the caller gives a region and an object, whose class says what it is.
+        let (region, class) = unsafe { (region_of::<P>(fid)?, (*other).fclass) };
+        if flags != 0 || class != sys::FI_CLASS_EP {
+            return Err(Errno::NO_SYSTEM_CALL);
+        }
+        // SAFETY: it is an endpoint.
+        let endpoint = unsafe { EndpointHandle::<P>::of(other.cast()) };
+        if Arc::ptr_eq(&endpoint.domain, &region.domain) { Ok(()) } else { Err(Errno::DOMAIN) }
+    })
+}
+
+/// `fi_mr_enable`: a region is enabled from the beginning (`FI_MR_ENDPOINT` isn't asked for).
+unsafe extern "C" fn control<P: Provider>(
+    fid: *mut sys::fid,
+    command: c_int,
+    _argument: *mut c_void,
+) -> c_int {
+    enter(|| {
+        // SAFETY: the caller gives a region.
+        unsafe { region_of::<P>(fid)? };
+        if command == sys::FI_ENABLE { Ok(()) } else { Err(Errno::NO_SYSTEM_CALL) }
+    })
+}
+
+/// `fi_close`: no peer uses the memory when it has returned. Operations that are under way fail.
 unsafe extern "C" fn close<P: Provider>(fid: *mut sys::fid) -> c_int {
     enter(|| {
         // SAFETY: the caller closes a region.
         let region = unsafe { RegionObject::<P>::of(fid.cast()) };
         if region.is_closed.swap(true, Ordering::Relaxed) {
             return Err(Errno::CLOSED);
+        }
+        if let Some(key) = region.shared {
+            region.domain.lock().remove_region(key);
         }
         region.domain.regions.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: it was not closed before.

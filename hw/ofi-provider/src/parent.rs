@@ -1,7 +1,11 @@
 //! Fabrics and domains.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::ffi::c_int;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+
+use tagmatch_ofi_sys as sys;
 
 use crate::lock::{Guard, Lock};
 use crate::per_process::PerProcess;
@@ -18,10 +22,40 @@ pub(crate) struct Fabric<P: Provider> {
     pub(crate) is_closed: AtomicBool,
 }
 
+/// How the memory regions of a domain are named (`mr_mode`, fi_mr(3)).
+pub(crate) struct RegionKeys {
+    /// Peers name a region's bytes by their addresses; otherwise they count from 0.
+    pub(crate) by_address: bool,
+    /// The provider chooses the keys.
+    pub(crate) are_given: bool,
+    /// Makes keys that nobody can guess.
+    hashes: RandomState,
+    given: AtomicU64,
+}
+
+impl RegionKeys {
+    pub(crate) fn new(mode: c_int) -> Self {
+        let has = |bit: c_int| mode & (bit | sys::FI_MR_BASIC) != 0;
+        RegionKeys {
+            by_address: has(sys::FI_MR_VIRT_ADDR),
+            are_given: has(sys::FI_MR_PROV_KEY),
+            hashes: RandomState::new(),
+            given: AtomicU64::new(0),
+        }
+    }
+
+    /// A key, which another region may have.
+    pub(crate) fn next(&self) -> u64 {
+        self.hashes.hash_one(self.given.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// A domain.
 pub(crate) struct Domain<P: Provider> {
     pub(crate) fabric: Arc<Fabric<P>>,
     pub(crate) own: P::Domain,
+    /// How regions are named, if peers may use them.
+    pub(crate) keys: Option<RegionKeys>,
     state: Lock<State<P>>,
     /// Memory regions that are open.
     pub(crate) regions: AtomicUsize,
@@ -41,8 +75,13 @@ static DOMAINS: PerProcess<Vec<Weak<dyn AnyDomain>>> = PerProcess::new(Vec::new(
 
 impl<P: Provider> Domain<P> {
     /// A domain without objects. `is_shared`: several threads may call at the same time.
-    pub(crate) fn new(fabric: Arc<Fabric<P>>, is_shared: bool) -> Arc<Self> {
+    pub(crate) fn new(
+        fabric: Arc<Fabric<P>>,
+        keys: Option<RegionKeys>,
+        is_shared: bool,
+    ) -> Arc<Self> {
         let domain = Arc::new(Domain {
+            keys,
             own: P::domain(&fabric.settings),
             fabric,
             state: Lock::new(State::default(), is_shared),
@@ -69,9 +108,9 @@ impl<P: Provider> AnyDomain for Domain<P> {
     fn drop_endpoints(&self) {
         // A call that was interrupted by a signal handler, or whose thread was stopped, never ends.
         let Some(mut state) = self.state.try_lock() else { return };
-        let endpoints = std::mem::take(&mut state.endpoints);
+        let endpoints = state.take_endpoints();
         drop(state);
-        endpoints.into_entries().for_each(drop);
+        drop(endpoints);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::hints::Hints;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern};
 use crate::objects::{Bindings, Sinks};
 use crate::offer::{Constants, Offers};
+use crate::remote::{AtomicForm, AtomicLimits, RemoteCall, RemoteUse, SharedRegion};
 
 /// A provider. All its methods but those of its endpoints are called rarely.
 pub trait Provider: Sized + 'static {
@@ -38,9 +39,9 @@ pub trait Provider: Sized + 'static {
     const CALL_SEND_FLAGS: u64;
     /// Flags that a call to receive tagged messages may have.
     const CALL_RECEIVE_FLAGS: u64;
-    /// The functions for remote memory access, of which each refuses.
+    /// The functions for remote memory access of an endpoint without it, of which each refuses.
     const RMA: Option<&'static sys::fi_ops_rma> = None;
-    /// The functions for atomic operations, of which each refuses.
+    /// The functions for atomic operations of an endpoint without them, of which each refuses.
     const ATOMIC: Option<&'static sys::fi_ops_atomic> = None;
     /// The functions for collective operations, of which each refuses.
     const COLLECTIVE: Option<&'static sys::fi_ops_collective> = None;
@@ -111,6 +112,18 @@ pub trait Provider: Sized + 'static {
     /// # Errors
     /// A tag doesn't have as many bits.
     fn pattern(source: u64, tag: u64, ignore: u64) -> Result<Pattern>;
+    /// Whether endpoints have one-sided operations, if they are opened for them.
+    fn has_one_sided(_settings: &Self::Settings) -> bool {
+        false
+    }
+    /// What the provider can do with this operation on elements of this type.
+    fn atomic(
+        _datatype: sys::fi_datatype,
+        _op: sys::fi_op,
+        _form: AtomicForm,
+    ) -> Option<AtomicLimits> {
+        None
+    }
     /// The words for the provider's number in an error entry.
     fn words(reason: c_int) -> &'static CStr;
     /// What libfabric calls at the end of the process, after the endpoints are gone.
@@ -191,6 +204,27 @@ pub trait ProviderEndpoint<A>: Sized + Send + 'static {
     /// # Safety
     /// As for [`ProviderEndpoint::send`].
     unsafe fn claim(&mut self, sinks: &mut Sinks<'_, A>, incoming: &Incoming) -> Result<()>;
+    /// Lets peers use a memory region, until [`ProviderEndpoint::conceal`].
+    ///
+    /// # Errors
+    /// The endpoint can't.
+    fn expose(&mut self, _region: &SharedRegion) -> Result<()> {
+        Ok(())
+    }
+    /// Peers no longer use the region with this key.
+    fn conceal(&mut self, _key: u64) {}
+    /// Begins a one-sided operation.
+    ///
+    /// # Errors
+    /// As for [`ProviderEndpoint::send`].
+    fn begin_remote(
+        &mut self,
+        _sinks: &mut Sinks<'_, A>,
+        _call: RemoteCall,
+        _what: RemoteUse,
+    ) -> Result<()> {
+        Err(Errno::NO_SYSTEM_CALL)
+    }
     /// Cancels the receive with this context that was posted first. Its entry tells the outcome.
     ///
     /// # Errors

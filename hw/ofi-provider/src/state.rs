@@ -3,12 +3,15 @@
 //! All of them lie in one [`State`] under one lock, and name each other by keys. Closing an object
 //! makes its key invalid, so a call on a closed object is an error.
 
+use std::collections::BTreeMap;
+
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
 use crate::objects::{Binding, Counts, DomainTables, Output, Sinks};
 use crate::policy::{Provider, ProviderEndpoint};
+use crate::remote::SharedRegion;
 
 /// Most objects of one kind in a domain.
 const OBJECTS_MAX: u32 = 1 << 20;
@@ -16,12 +19,15 @@ const OBJECTS_MAX: u32 = 1 << 20;
 /// The objects of a domain.
 pub(crate) struct State<P: Provider> {
     pub(crate) endpoints: Slab<P::Endpoint>,
+    /// The memory regions that peers may use, by their keys.
+    regions: BTreeMap<u64, SharedRegion>,
     pub(crate) tables: DomainTables<P::Address>,
 }
 
 impl<P: Provider> Default for State<P> {
     fn default() -> Self {
-        State { endpoints: Slab::default(), tables: DomainTables::default() }
+        let endpoints = Slab::default();
+        State { endpoints, regions: BTreeMap::new(), tables: DomainTables::default() }
     }
 }
 
@@ -57,9 +63,50 @@ impl<P: Provider> State<P> {
         &mut self,
         key: Key,
     ) -> Result<(&mut P::Endpoint, Sinks<'_, P::Address>)> {
-        let State { endpoints, tables } = self;
+        let State { endpoints, tables, .. } = self;
         let endpoint = closed(endpoints.get_mut(key))?;
         Ok((endpoint, Sinks { tables, output: None }))
+    }
+
+    /// Adds an endpoint, whose peers may use the regions of the domain from now on.
+    pub(crate) fn add_endpoint(&mut self, mut endpoint: P::Endpoint) -> Result<Key> {
+        self.regions.values().try_for_each(|region| endpoint.expose(region))?;
+        insert(&mut self.endpoints, endpoint)
+    }
+
+    /// Whether peers may use a region with this key.
+    pub(crate) fn has_region(&self, key: u64) -> bool {
+        self.regions.contains_key(&key)
+    }
+
+    /// Lets peers use a region, over each endpoint.
+    ///
+    /// # Errors
+    /// `-FI_ENOKEY`: there is a region with this key. Or an endpoint can't.
+    pub(crate) fn add_region(&mut self, region: SharedRegion) -> Result<()> {
+        if self.has_region(region.key) {
+            return Err(Errno::NO_KEY);
+        }
+        self.regions.insert(region.key, region);
+        for key in self.endpoints.keys_where(|_| true) {
+            if let Some(endpoint) = self.endpoints.get_mut(key)
+                && let Err(errno) = endpoint.expose(&region)
+            {
+                self.remove_region(region.key);
+                return Err(errno);
+            }
+        }
+        Ok(())
+    }
+
+    /// Peers no longer use the region with this key.
+    pub(crate) fn remove_region(&mut self, key: u64) {
+        self.regions.remove(&key);
+        for endpoint in self.endpoints.keys_where(|_| true) {
+            if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+                endpoint.conceal(key);
+            }
+        }
     }
 
     /// Binds an endpoint to an address vector.
@@ -109,8 +156,7 @@ impl<P: Provider> State<P> {
         Ok(())
     }
 
-    /// Binds an endpoint to a counter of sends, of receives or of both. A counter of operations
-    /// that there are not (`FI_READ`, `FI_WRITE`) stays zero.
+    /// Binds an endpoint to a counter of operations of any kinds.
     pub(crate) fn bind_counter(&mut self, key: Key, counter: Key, flags: u64) -> Result<()> {
         const KNOWN: u64 = sys::FI_SEND
             | sys::FI_RECV
@@ -152,7 +198,10 @@ impl<P: Provider> State<P> {
                 && binding.is_none()
                 && !endpoint.is_counted(direction)
         };
-        if lacks(sys::FI_SEND, &endpoint.transmit) || lacks(sys::FI_RECV, &endpoint.receive) {
+        if lacks(sys::FI_SEND, &endpoint.transmit)
+            || lacks(sys::FI_READ | sys::FI_WRITE, &endpoint.transmit)
+            || lacks(sys::FI_RECV, &endpoint.receive)
+        {
             return Err(Errno::NO_CQ);
         }
         endpoint.enable();
@@ -162,7 +211,9 @@ impl<P: Provider> State<P> {
     /// Takes an endpoint out. Dropping it delivers what it has accepted, which may take as long as
     /// its peers need: the caller drops it without holding the lock.
     pub(crate) fn close_endpoint(&mut self, key: Key) -> Result<P::Endpoint> {
-        let endpoint = closed(self.endpoints.remove(key))?;
+        let mut endpoint = closed(self.endpoints.remove(key))?;
+        // What is delivered afterwards must not wait for regions that the program closes meanwhile.
+        self.regions.keys().for_each(|region| endpoint.conceal(*region));
         let bound = endpoint.bound();
         for queue in bound.queues() {
             if let Some(queue) = self.tables.queues.get_mut(queue) {
@@ -184,6 +235,15 @@ impl<P: Provider> State<P> {
             vector.endpoints -= 1;
         }
         Ok(endpoint)
+    }
+
+    /// Takes all endpoints out, at the end of the process.
+    pub(crate) fn take_endpoints(&mut self) -> Vec<P::Endpoint> {
+        let mut endpoints: Vec<_> = std::mem::take(&mut self.endpoints).into_entries().collect();
+        for endpoint in &mut endpoints {
+            self.regions.keys().for_each(|region| endpoint.conceal(*region));
+        }
+        endpoints
     }
 
     /// Closes a completion queue that no endpoint is bound to.
@@ -301,7 +361,7 @@ impl<P: Provider> State<P> {
 
     #[inline(always)]
     fn progress(&mut self, endpoint: Key, output: Option<&mut Output>) {
-        let State { endpoints, tables } = self;
+        let State { endpoints, tables, .. } = self;
         if let Some(endpoint) = endpoints.get_mut(endpoint) {
             let mut sinks = Sinks { tables, output };
             endpoint.progress(&mut sinks);
@@ -372,7 +432,7 @@ impl<P: Provider> State<P> {
     #[cold]
     #[inline(never)]
     fn disarm(&mut self, key: Key) {
-        let State { endpoints, tables: DomainTables { queues, .. } } = self;
+        let State { endpoints, tables: DomainTables { queues, .. }, .. } = self;
         let Some(queue) = queues.get_mut(key) else { return };
         queue.disarm();
         for endpoint in queue.endpoints.clone() {

@@ -1,18 +1,42 @@
 //! What a program asks for, and what it gets.
 
+use std::ffi::c_int;
+
 use tagmatch_ofi_provider::{Hints, Offer, Refusal, require, with_directions};
 use tagmatch_ofi_sys as sys;
 
 use super::profile::{
-    ALWAYS, CAPS, CONSTANTS, DATA_BYTES, DOMAIN_CAPS, INJECT_MAX, MANY, PARTS_MAX, PRIMARY,
-    PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_CAPS, RECEIVE_FLAGS, SEND_FLAGS, TAG_FORMAT,
-    TRANSMIT_CAPS,
+    ALWAYS, CONSTANTS, DATA_BYTES, DOMAIN_CAPS, INJECT_MAX, MANY, ONE_SIDED, ONE_SIDED_ORDER,
+    PARTS_MAX, PRIMARY, PROTOCOL, PROTOCOL_VERSION, Profile, RECEIVE_CAPS, RECEIVE_FLAGS,
+    SEND_FLAGS, TAG_FORMAT, TRANSMIT_CAPS,
 };
 
 /// Compares what a program asks for with what there is.
 pub(crate) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
-    require!(hints.caps & !CAPS == 0, "a capability is not offered");
-    all(profile.domain.clone(), caps(profile, hints.caps)).answer(&CONSTANTS, hints)
+    require!(hints.caps & !profile.caps == 0, "a capability is not offered");
+    let mut offer = all(profile.domain.clone(), caps(profile, hints.caps));
+    if profile.caps & ONE_SIDED == 0 {
+        return offer.answer(&CONSTANTS, hints);
+    }
+    // A region that peers use is one run of bytes.
+    offer.domain.mr_iov_limit = 1;
+    let mode = registration(hints.api_version, hints.domain.map_or(0, |domain| domain.mr_mode))?;
+    let mut answer = offer.answer(&CONSTANTS, hints)?;
+    answer.domain.mr_mode = mode;
+    Ok(answer)
+}
+
+/// The way in which memory is registered (fi_mr(3)), for a program that can do it in these ways:
+/// the one that asks for nothing, unless the program has the names of versions before 1.5 for it.
+fn registration(api_version: u32, mode: c_int) -> Result<c_int, Refusal> {
+    const OLD: c_int = sys::FI_MR_BASIC | sys::FI_MR_SCALABLE;
+    let is_old = api_version != 0 && api_version < sys::FI_VERSION(1, 5);
+    match mode & OLD {
+        0 if is_old => Ok(sys::FI_MR_SCALABLE),
+        0 => Ok(0),
+        one @ (sys::FI_MR_BASIC | sys::FI_MR_SCALABLE) if mode == one => Ok(one),
+        _ => Err("`mr_mode` has several ways of versions before 1.5"),
+    }
 }
 
 /// The capabilities that a program gets: all, if it asks for none; otherwise those that it asks
@@ -38,21 +62,25 @@ const MESSAGE_MAX: usize = isize::MAX as usize;
 
 /// All that there is, for a program with these capabilities.
 fn all(domain_name: String, caps: u64) -> Offer {
+    let is_one_sided = caps & (sys::FI_RMA | sys::FI_ATOMIC) != 0;
+    let order = if is_one_sided { sys::FI_ORDER_SAS | ONE_SIDED_ORDER } else { sys::FI_ORDER_SAS };
+    let ordered_bytes = if is_one_sided { MESSAGE_MAX } else { 0 };
     Offer {
         caps,
         transmit: sys::fi_tx_attr {
             caps: caps & TRANSMIT_CAPS,
             op_flags: SEND_FLAGS,
-            msg_order: sys::FI_ORDER_SAS,
+            msg_order: order,
             inject_size: INJECT_MAX,
             size: MANY,
             iov_limit: PARTS_MAX,
+            rma_iov_limit: usize::from(is_one_sided),
             ..sys::fi_tx_attr::zeroed()
         },
         receive: sys::fi_rx_attr {
             caps: caps & RECEIVE_CAPS,
             op_flags: RECEIVE_FLAGS,
-            msg_order: sys::FI_ORDER_SAS,
+            msg_order: order,
             total_buffered_recv: BUFFERED_MAX,
             size: MANY,
             iov_limit: PARTS_MAX,
@@ -63,6 +91,9 @@ fn all(domain_name: String, caps: u64) -> Offer {
             protocol: PROTOCOL,
             protocol_version: PROTOCOL_VERSION,
             max_msg_size: MESSAGE_MAX,
+            max_order_raw_size: ordered_bytes,
+            max_order_war_size: ordered_bytes,
+            max_order_waw_size: ordered_bytes,
             mem_tag_format: TAG_FORMAT,
             tx_ctx_cnt: 1,
             rx_ctx_cnt: 1,
@@ -93,18 +124,22 @@ fn all(domain_name: String, caps: u64) -> Offer {
 }
 
 /// Checks what an endpoint is to be opened with: what a program was given, maybe changed.
-pub(crate) fn check_opened(asked: &Hints) -> Result<(), Refusal> {
-    require!(asked.caps & !CAPS == 0, "a capability is not offered");
-    require!(asked.caps & PRIMARY != 0, "an endpoint without capabilities has no use");
-    all(String::new(), CAPS).check_opened(asked)
+pub(crate) fn check_opened(all_caps: u64, asked: &Hints) -> Result<(), Refusal> {
+    require!(asked.caps & !all_caps == 0, "a capability is not offered");
+    require!(
+        asked.caps & (PRIMARY | ONE_SIDED) != 0,
+        "an endpoint without capabilities has no use"
+    );
+    all(String::new(), all_caps).check_opened(asked)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::profile::{CAPS, caps_of};
     use super::*;
 
     fn profile() -> Profile {
-        Profile { unasked: CAPS, domain: "auto".into() }
+        Profile { caps: CAPS, unasked: CAPS, domain: "auto".into() }
     }
 
     /// Hints as fi_allocinfo(3) makes them, changed by `change`.
@@ -277,6 +312,33 @@ mod tests {
     }
 
     #[test]
+    fn one_sided_operations_are_offered_where_the_settings_say_so() {
+        let profile = Profile { caps: caps_of(true), ..profile() };
+        let ask = |caps| negotiate(&profile, &hints(|hints| hints.caps = caps)).unwrap();
+        let offer = ask(sys::FI_RMA);
+        let directions = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+        assert_eq!(offer.caps, sys::FI_RMA | directions | DOMAIN_CAPS);
+        assert_eq!(offer.transmit.caps, sys::FI_RMA | sys::FI_READ | sys::FI_WRITE);
+        let of_owner = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+        assert_eq!(offer.receive.caps, sys::FI_RMA | of_owner);
+        assert_eq!((offer.transmit.rma_iov_limit, offer.domain.mr_iov_limit), (1, 1));
+        let endpoint = offer.endpoint;
+        let sizes =
+            [endpoint.max_order_raw_size, endpoint.max_order_war_size, endpoint.max_order_waw_size];
+        assert_eq!(sizes, [isize::MAX as usize; 3]);
+        // As `tagmatch::Remote` keeps it: a get may see what a later put writes.
+        assert_eq!(offer.transmit.msg_order, sys::FI_ORDER_SAS | 0xfa << 32);
+        assert_eq!(offer.transmit.msg_order & sys::FI_ORDER_RMA_WAR, 0);
+        let write = ask(sys::FI_TAGGED | sys::FI_ATOMIC | sys::FI_WRITE);
+        let caps = sys::FI_TAGGED | sys::FI_ATOMIC | sys::FI_WRITE;
+        assert_eq!(write.caps, caps | sys::FI_SEND | sys::FI_RECV | ALWAYS);
+        // A program that asks for messages alone has what it always had.
+        let messages = ask(sys::FI_TAGGED);
+        assert_eq!(messages.transmit.msg_order, sys::FI_ORDER_SAS);
+        assert_eq!((messages.transmit.rma_iov_limit, messages.endpoint.max_order_raw_size), (0, 0));
+    }
+
+    #[test]
     fn what_a_program_has_chosen_comes_back() {
         for threading in 1..=5 {
             let offer = ask(|hints| domain_of(hints).threading = threading).unwrap();
@@ -375,14 +437,15 @@ mod tests {
     #[test]
     fn an_endpoint_is_opened_with_what_is_offered_only() {
         let check = |change: fn(&mut Hints)| {
-            check_opened(&hints(|hints| {
+            let hints = hints(|hints| {
                 hints.caps = CAPS;
                 change(hints);
-            }))
+            });
+            check_opened(CAPS, &hints)
         };
         assert_eq!(check(|_| {}), Ok(()));
         let none = Hints { caps: sys::FI_TAGGED, ..Hints::default() };
-        assert_eq!(check_opened(&none), Ok(()));
+        assert_eq!(check_opened(CAPS, &none), Ok(()));
         assert_eq!(with_implied(sys::FI_MSG) & !ALWAYS, sys::FI_MSG | sys::FI_SEND | sys::FI_RECV);
         assert!(check(|h| h.caps = sys::FI_SOURCE).is_err());
         assert!(check(|h| h.caps |= sys::FI_RMA).is_err());

@@ -3,7 +3,10 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch::{Address, Buffer};
-use tagmatch_ofi_provider::{self as ofi, Bindings, Incoming, Injected, Memory, Outgoing, Pieces};
+use tagmatch_ofi_provider::{
+    self as ofi, Bindings, Incoming, Injected, Memory, Outgoing, Pieces, RemoteCall, RemoteUse,
+    SharedRegion,
+};
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
@@ -220,6 +223,23 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
         };
         let receive = receive_of(incoming, start, buffer.total_len(), self.tells(incoming));
         self.receive_claimed(sinks, buffer, receive, flags)
+    }
+
+    fn expose(&mut self, region: &SharedRegion) -> Result<()> {
+        self.expose_region(region)
+    }
+
+    fn conceal(&mut self, key: u64) {
+        self.regions.remove(&key);
+    }
+
+    fn begin_remote(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        call: RemoteCall,
+        what: RemoteUse,
+    ) -> Result<()> {
+        self.access(sinks, call, &what)
     }
 
     /// Without such a receive nothing happens.

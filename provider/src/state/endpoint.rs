@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 
 use tagmatch::{
-    Address, Buffer, End, EndTaker, Error, Match, Message, Peer, Status, Tag, TagMask, Worker,
+    Address, Buffer, End, EndTaker, Error, Local, Match, Message, Peer, Region, Status, Tag,
+    TagMask, Worker,
 };
 use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
@@ -55,6 +56,12 @@ pub(crate) struct Endpoint {
     pub(crate) multis: u64,
     /// Messages that were claimed, by the context of the claim.
     pub(crate) claimed: HashMap<usize, Message>,
+    /// The memory regions that peers may use, by their keys.
+    pub(crate) regions: HashMap<u64, Region<Local>>,
+    /// One-sided operations that are under way.
+    pub(crate) remote_under_way: usize,
+    /// Peers may write, and tell of it.
+    takes_notices: bool,
     /// How long the lists were, for the report.
     pub(crate) depths: Depths,
     /// Sends that wait for their receivers.
@@ -137,6 +144,9 @@ impl Endpoint {
             unwanted: 0,
             multis: 0,
             claimed: HashMap::new(),
+            regions: HashMap::new(),
+            remote_under_way: 0,
+            takes_notices: opened.caps & sys::FI_REMOTE_WRITE != 0,
             depths: Depths::default(),
             stalls: Stalls::default(),
             rounds: 0,
@@ -243,6 +253,9 @@ impl Endpoint {
         if !(is_plain && self.progress_directly(sinks)) {
             self.progress_fully(sinks);
         }
+        if self.takes_notices {
+            self.tell_notices(sinks);
+        }
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(LISTS_EVERY) {
             self.look_around();
@@ -338,6 +351,9 @@ impl Endpoint {
     ) {
         let operation = self.operations.remove(key).or_bug("an end names an operation under way");
         if let Ok(operation) = operation {
+            if operation.receive.kind & (sys::FI_READ | sys::FI_WRITE) != 0 {
+                self.remote_under_way -= 1;
+            }
             self.finish(sinks, &operation.receive, result);
         }
     }

@@ -8,6 +8,7 @@ mod multi;
 mod operation;
 mod pending;
 mod receive;
+mod remote;
 mod send;
 mod sorting;
 mod stalls;

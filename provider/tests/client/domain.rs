@@ -1,6 +1,6 @@
 //! Fabrics and domains: from `fi_getinfo` to the objects of a domain.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
 use super::{Code, Counter, Endpoint, Queue, QueueSettings, Vector, call, code, sys};
@@ -16,6 +16,8 @@ pub(crate) struct Hints {
     pub(crate) receive_flags: u64,
     pub(crate) av_type: sys::fi_av_type,
     pub(crate) threading: sys::fi_threading,
+    /// The ways in which the program can register memory.
+    pub(crate) mr_mode: c_int,
 }
 
 impl Default for Hints {
@@ -31,6 +33,7 @@ impl Default for Hints {
             receive_flags: 0,
             av_type: sys::FI_AV_TABLE,
             threading: sys::FI_THREAD_SAFE,
+            mr_mode: 0,
         }
     }
 }
@@ -67,6 +70,7 @@ pub(crate) fn info_for(
     let mut domain = sys::fi_domain_attr {
         threading: hints.threading,
         av_type: hints.av_type,
+        mr_mode: hints.mr_mode,
         ..sys::fi_domain_attr::zeroed()
     };
     let wanted = sys::fi_info {
@@ -95,7 +99,11 @@ impl Domain {
 
     /// A domain for these hints.
     pub(crate) fn of(hints: &Hints) -> Self {
-        let info = info(hints).expect("the provider has what is asked for");
+        Domain::opened(info(hints).expect("the provider has what is asked for"))
+    }
+
+    /// A domain for what `fi_getinfo` gave, maybe changed.
+    pub(crate) fn opened(info: *mut sys::fi_info) -> Self {
         let mut fabric = ptr::null_mut();
         let mut domain = ptr::null_mut();
         // SAFETY: `fi_getinfo` gave all parts.

@@ -60,14 +60,14 @@ impl Call<'_> {
 }
 
 /// Memory without a description, one part of it or several.
-const NONE: *mut c_void = ptr::null_mut();
-const DESC: *mut *mut c_void = ptr::null_mut();
+pub(super) const NONE: *mut c_void = ptr::null_mut();
+pub(super) const DESC: *mut *mut c_void = ptr::null_mut();
 
-fn word(context: usize) -> *mut c_void {
+pub(super) fn word(context: usize) -> *mut c_void {
     ptr::without_provenance_mut(context)
 }
 
-fn parts_of(parts: &[Memory]) -> Vec<libc::iovec> {
+pub(super) fn parts_of(parts: &[Memory]) -> Vec<libc::iovec> {
     parts.iter().map(Memory::part_of_call).collect()
 }
 
@@ -77,6 +77,7 @@ macro_rules! run {
         code(call!($self.object().$table, $function($self.endpoint, $($argument),*)))
     };
 }
+pub(super) use run;
 
 impl Endpoint {
     pub(crate) fn open(domain: Domain) -> Result<Self, i32> {
@@ -88,11 +89,11 @@ impl Endpoint {
         Ok(Endpoint { endpoint })
     }
 
-    fn fid(&self) -> *mut sys::fid {
+    pub(super) fn fid(&self) -> *mut sys::fid {
         self.endpoint.cast()
     }
 
-    fn object(&self) -> &sys::fid_ep {
+    pub(super) fn object(&self) -> &sys::fid_ep {
         // SAFETY: the provider gave the endpoint.
         unsafe { &*self.endpoint }
     }

@@ -11,6 +11,7 @@ mod domain;
 mod endpoint;
 mod memory;
 mod objects;
+mod one_sided;
 mod process;
 mod queue;
 mod world;
@@ -22,7 +23,8 @@ pub(crate) use domain::{Domain, Hints, bind, close, info_for};
 pub(crate) use endpoint::{Call, Endpoint, Name, at};
 pub(crate) use memory::{Memory, payload};
 pub(crate) use objects::{Counter, Vector};
-pub(crate) use process::{alone, alone_with};
+pub(crate) use one_sided::{Elements, Place, Region, RemoteCall};
+pub(crate) use process::{alone, alone_one_sided, alone_with};
 pub(crate) use queue::{Entry, Queue, QueueSettings};
 pub(crate) use world::{Node, World, within_limit};
 

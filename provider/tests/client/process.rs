@@ -10,6 +10,12 @@ pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     alone_with(test, &[], body);
 }
 
+/// Runs the body of a test, which has this name, in a process whose endpoints may have one-sided
+/// operations.
+pub(crate) fn alone_one_sided(test: &str, body: impl FnOnce()) {
+    alone_with(test, &[("TAGMATCH_FI_ONE_SIDED", OsStr::new("on"))], body);
+}
+
 /// Runs the body of a test, which has this name, in a process of its own with these variables in
 /// its environment. Gives what that process has said on standard error; in it, nothing.
 pub(crate) fn alone_with(

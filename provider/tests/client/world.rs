@@ -28,8 +28,13 @@ impl Node {
 
     /// An endpoint that is bound to its queue with these flags.
     pub(crate) fn of(hints: &Hints, settings: QueueSettings, bind_flags: u64) -> Self {
-        let domain = Domain::of(hints);
-        let vector = domain.vector(hints.av_type);
+        Node::in_domain(Domain::of(hints), settings, bind_flags)
+    }
+
+    /// An endpoint of this domain.
+    pub(crate) fn in_domain(domain: Domain, settings: QueueSettings, bind_flags: u64) -> Self {
+        // SAFETY: `fi_getinfo` gave all parts.
+        let vector = domain.vector(unsafe { (*(*domain.info).domain_attr).av_type });
         let queue = domain.queue(settings);
         let endpoint = domain.endpoint();
         endpoint.bind_vector(vector).expect("a vector is bound");
@@ -40,10 +45,15 @@ impl Node {
 
     /// Closes all objects.
     pub(crate) fn close(&self) {
+        self.close_in_domain();
+        self.domain.close();
+    }
+
+    /// Closes all objects but the domain.
+    pub(crate) fn close_in_domain(&self) {
         self.endpoint.close().expect("an endpoint closes");
         self.queue.close().expect("a queue without endpoints closes");
         self.vector.close().expect("a vector without endpoints closes");
-        self.domain.close();
     }
 }
 

@@ -15,6 +15,13 @@ use crate::hints::Opened;
 
 /// The least room of a multi-receive buffer, in bytes, until a program sets another one.
 const MULTI_MIN: usize = 64;
+/// What counters count.
+const COUNTED: u64 = sys::FI_SEND
+    | sys::FI_RECV
+    | sys::FI_READ
+    | sys::FI_WRITE
+    | sys::FI_REMOTE_READ
+    | sys::FI_REMOTE_WRITE;
 /// The bits of no key of a queue.
 const NO_QUEUE: u64 = u64::MAX;
 
@@ -32,7 +39,7 @@ pub(crate) struct Binding {
 pub(crate) struct Counts {
     /// The counter.
     pub(crate) counter: Key,
-    /// `FI_SEND`, `FI_RECV` or both; other flags name operations that there are not.
+    /// `FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE` and others.
     pub(crate) flags: u64,
 }
 
@@ -59,6 +66,8 @@ pub struct Bindings {
     may_send: bool,
     /// The endpoint is enabled, and its receives are told or counted.
     may_receive: bool,
+    /// The endpoint is enabled, and its one-sided operations are told or counted.
+    may_begin_remote: bool,
     /// The success of each send is an entry, whatever the flags of the send.
     each_send_tells: bool,
     /// The success of each receive is an entry.
@@ -155,6 +164,7 @@ impl Bindings {
             is_enabled: false,
             may_send: false,
             may_receive: false,
+            may_begin_remote: false,
             each_send_tells: false,
             each_receive_tells: false,
             is_counting: false,
@@ -187,12 +197,17 @@ impl Bindings {
     /// `fi_enable` is called. From now on the endpoint is bound to nothing else.
     pub(crate) fn enable(&mut self) {
         self.is_enabled = true;
-        self.may_send = self.transmit.is_some() || self.is_counted(sys::FI_SEND);
-        self.may_receive = self.receive.is_some() || self.is_counted(sys::FI_RECV);
+        let has = |direction| self.opened.caps & direction != 0;
+        self.may_send =
+            has(sys::FI_SEND) && (self.transmit.is_some() || self.is_counted(sys::FI_SEND));
+        self.may_receive =
+            has(sys::FI_RECV) && (self.receive.is_some() || self.is_counted(sys::FI_RECV));
+        self.may_begin_remote =
+            self.transmit.is_some() || self.is_counted(sys::FI_READ | sys::FI_WRITE);
         let each_tells = |binding: Option<Binding>| binding.is_some_and(|bound| !bound.selective);
         self.each_send_tells = each_tells(self.transmit);
         self.each_receive_tells = each_tells(self.receive);
-        self.is_counting = self.is_counted(sys::FI_SEND | sys::FI_RECV);
+        self.is_counting = self.is_counted(COUNTED);
         let direct = self.receive.filter(|_| !self.is_counted(sys::FI_RECV));
         self.direct_queue = direct.map_or(NO_QUEUE, |binding| binding.queue.to_bits());
     }
@@ -213,6 +228,11 @@ impl Bindings {
     #[inline]
     pub fn may_receive(&self) -> bool {
         self.may_receive
+    }
+
+    /// Whether the endpoint is enabled and its one-sided operations are told or counted.
+    pub fn may_begin_remote(&self) -> bool {
+        self.may_begin_remote
     }
 
     /// Whether the success of a send with these flags is an entry.
@@ -251,8 +271,8 @@ impl Bindings {
     #[inline(always)]
     pub fn put<A>(&self, sinks: &mut Sinks<'_, A>, entry: Entry, tells: bool) {
         if tells || entry.failure.is_some() {
-            let is_send = entry.flags & sys::FI_SEND != 0;
-            let binding = if is_send { self.transmit } else { self.receive };
+            let is_begun_here = entry.flags & (sys::FI_SEND | sys::FI_READ | sys::FI_WRITE) != 0;
+            let binding = if is_begun_here { self.transmit } else { self.receive };
             let Some(Binding { queue: key, .. }) = binding else { return };
             if let Some(output) = &mut sinks.output
                 && output.queue() == key
@@ -275,7 +295,7 @@ impl Bindings {
 
     fn count_in_each<A>(&self, sinks: &mut Sinks<'_, A>, flags: u64, is_success: bool) {
         for counts in &self.counters {
-            if counts.flags & flags & (sys::FI_SEND | sys::FI_RECV) != 0
+            if counts.flags & flags & COUNTED != 0
                 && let Some(counter) = sinks.tables.counters.get_mut(counts.counter)
             {
                 counter.add(is_success);

@@ -1,0 +1,112 @@
+//! The arguments of calls for one-sided operations.
+
+use std::ffi::c_void;
+
+use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::calls::{Errno, Result};
+
+use crate::memory::Memory;
+
+/// Most pieces of memory of one operation.
+pub const REMOTE_PARTS_MAX: usize = 4;
+
+/// Flags that each call for a one-sided operation may have.
+pub(crate) const CALL_FLAGS: u64 = sys::FI_MORE
+    | sys::FI_COMPLETION
+    | sys::FI_FENCE
+    | sys::FI_INJECT_COMPLETE
+    | sys::FI_TRANSMIT_COMPLETE
+    | sys::FI_DELIVERY_COMPLETE;
+
+/// Whose memory an operation uses, and what its entry tells.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteCall {
+    /// The peer's address in the endpoint's vector.
+    pub peer: u64,
+    /// The region's key.
+    pub key: u64,
+    /// Where in the region the operation begins, as the region's owner counts.
+    pub address: u64,
+    /// What the entry tells.
+    pub context: usize,
+    /// The flags of the call; `None`: those of the endpoint.
+    pub flags: Option<u64>,
+    /// The call has no entry, and its memory may be used again at once.
+    pub is_injected: bool,
+}
+
+impl RemoteCall {
+    /// A call whose flags are those of the endpoint.
+    pub(crate) fn new(peer: u64, address: u64, key: u64, context: *mut c_void) -> Self {
+        let context = context as usize;
+        RemoteCall { peer, key, address, context, flags: None, is_injected: false }
+    }
+}
+
+/// What a one-sided operation does.
+#[derive(Clone, Debug)]
+pub enum RemoteUse {
+    /// Reads bytes of the peer into this memory.
+    Read(Vec<Memory>),
+    /// Writes the bytes, and tells the peer the data if there are any.
+    Write(Vec<Memory>, Option<u64>),
+    /// Changes elements.
+    Atomic(RemoteAtomic),
+}
+
+/// An atomic operation.
+#[derive(Clone, Debug)]
+pub struct RemoteAtomic {
+    /// The operation and the type, which have each other in this form.
+    pub op: sys::fi_op,
+    /// The type of the elements.
+    pub datatype: sys::fi_datatype,
+    /// The operands of all elements.
+    pub operands: Vec<Memory>,
+    /// The values to compare with.
+    pub compare: Vec<Memory>,
+    /// Where the old values go, if they are wanted.
+    pub old: Option<Vec<Memory>>,
+}
+
+/// The forms of atomic operations, which have functions of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicForm {
+    /// `fi_atomic`
+    Base,
+    /// `fi_fetch_atomic`
+    Fetch,
+    /// `fi_compare_atomic`
+    Compare,
+}
+
+/// What a provider can do with elements of a type.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicLimits {
+    /// Bytes of an element.
+    pub size: usize,
+    /// Most elements of one operation.
+    pub count: usize,
+}
+
+/// A memory region that peers may use.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedRegion {
+    /// The memory. It can be written if peers may write it.
+    pub memory: Memory,
+    /// The region's key.
+    pub key: u64,
+    /// What peers call the place of the first byte.
+    pub base: u64,
+    /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE` or both.
+    pub access: u64,
+}
+
+/// How many bytes pieces have together.
+///
+/// # Errors
+/// They are more than there can be.
+pub(crate) fn total(pieces: &[Memory]) -> Result<usize> {
+    let length = pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
+    length.filter(|length| *length <= isize::MAX as usize).ok_or(Errno::INVALID)
+}

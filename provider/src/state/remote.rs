@@ -1,0 +1,187 @@
+//! One-sided operations: fi_rma(3), fi_atomic(3).
+
+use tagmatch::raw::{self, RegionName};
+use tagmatch::{AtomicAction, Buffer, Failed, Rights};
+use tagmatch_ofi_provider::{
+    AtomicForm, Entry, Memory, RemoteAtomic, RemoteCall, RemoteUse, SharedRegion,
+};
+use tagmatch_ofi_sys as sys;
+
+use super::endpoint::{Endpoint, Sinks};
+use super::operation::{OperationUnderWay, Receive};
+use super::send::immediate;
+use crate::elements;
+use crate::errno::{self, Errno, Result};
+use crate::info::{INJECT_MAX, MANY};
+use crate::memory::buffer;
+
+/// A buffer of all pieces.
+fn buffer_of(pieces: &[Memory]) -> Buffer {
+    match pieces {
+        [] => Buffer::default(),
+        [only] => buffer(*only),
+        _ => Buffer::from_slices(pieces.iter().copied().map(buffer)),
+    }
+}
+
+/// A copy of the bytes of these pieces, at most [`INJECT_MAX`].
+fn copy_of(pieces: &[Memory]) -> Result<Buffer> {
+    if pieces.iter().map(Memory::len).sum::<usize>() > INJECT_MAX {
+        return Err(Errno::TOO_LONG);
+    }
+    // SAFETY: the caller of the provider lends the memory for the call at least, to be read.
+    let bytes = pieces.iter().map(|piece| unsafe { piece.bytes() });
+    Ok(bytes.collect::<Vec<_>>().concat().into())
+}
+
+/// The flags of an operation's entry, but `FI_COMPLETION`.
+fn kind_of(what: &RemoteUse) -> u64 {
+    match what {
+        RemoteUse::Read(_) => sys::FI_RMA | sys::FI_READ,
+        RemoteUse::Write(..) => sys::FI_RMA | sys::FI_WRITE,
+        RemoteUse::Atomic(RemoteAtomic { old: Some(_), .. }) => sys::FI_ATOMIC | sys::FI_READ,
+        RemoteUse::Atomic(_) => sys::FI_ATOMIC | sys::FI_WRITE,
+    }
+}
+
+/// An operation for the worker.
+enum Action {
+    Get(Buffer),
+    Put(Buffer, Option<u64>),
+    Atomic(AtomicAction),
+}
+
+impl Action {
+    fn new(what: &RemoteUse, is_injected: bool) -> Result<Self> {
+        let sent = |pieces: &[Memory]| {
+            if is_injected { copy_of(pieces) } else { Ok(buffer_of(pieces)) }
+        };
+        Ok(match what {
+            RemoteUse::Read(into) => Action::Get(buffer_of(into)),
+            RemoteUse::Write(from, data) => {
+                Action::Put(sent(from)?, immediate(*data).map(u64::from))
+            }
+            RemoteUse::Atomic(atomic) => {
+                let RemoteAtomic { op, datatype, operands, compare, old } = atomic;
+                let form = match (old, &compare[..]) {
+                    (None, _) => AtomicForm::Base,
+                    (Some(_), []) => AtomicForm::Fetch,
+                    (Some(_), _) => AtomicForm::Compare,
+                };
+                let (op, of) = elements::of(*datatype, *op, form).ok_or(Errno::NOT_SUPPORTED)?;
+                // First all values to compare with.
+                let operands = [&compare[..], &operands[..]].concat();
+                let old = old.as_ref().map(|old| buffer_of(old));
+                Action::Atomic(AtomicAction { op, of, operands: sent(&operands)?, old })
+            }
+        })
+    }
+}
+
+impl Endpoint {
+    /// Lets peers use a memory region.
+    pub(super) fn expose_region(&mut self, region: &SharedRegion) -> Result<()> {
+        let SharedRegion { memory, key, base, access } = *region;
+        let has = |cap: u64| access & self.bound.opened.caps & cap != 0;
+        let mut rights = Rights::default();
+        if has(sys::FI_REMOTE_READ) {
+            rights = rights | Rights::READ;
+        }
+        if has(sys::FI_REMOTE_WRITE) {
+            rights = rights | Rights::WRITE;
+        }
+        if rights == Rights::default() {
+            return Ok(());
+        }
+        let name = RegionName { key, base, rights };
+        // SAFETY: the program registers memory that it keeps until it closes the region, and keeps
+        // apart from operations of peers what it does there itself (fi_mr(3)). The region is closed
+        // by `conceal`, before `fi_close` returns.
+        let exposed = unsafe { raw::expose(&self.worker, memory.as_ptr(), memory.len(), name) };
+        let exposed = exposed.map_err(|error| errno::of_error(&error).errno())?;
+        self.regions.insert(key, exposed);
+        Ok(())
+    }
+
+    /// Begins a one-sided operation. As for a send, a peer that is down is an error entry.
+    pub(super) fn access(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        call: RemoteCall,
+        what: &RemoteUse,
+    ) -> Result<()> {
+        if self.held.is_some() {
+            self.release(sinks, None);
+        }
+        let RemoteCall { peer, key: region, address, context, .. } = call;
+        let kind = kind_of(what);
+        if !self.bound.may_begin_remote() || !self.has_caps_for(what, kind) {
+            return Err(Errno::BAD_STATE);
+        }
+        let flags = call.flags.unwrap_or(self.bound.opened.send_flags);
+        let peer = self.peer(sinks, peer)?;
+        let is_fenced = flags & sys::FI_FENCE != 0;
+        // The worker holds back what follows on its own one-sided operations, and not on sends.
+        if self.remote_under_way >= MANY || is_fenced && self.has_sends() {
+            return Err(Errno::AGAIN);
+        }
+        let is_injected = call.is_injected || flags & sys::FI_INJECT != 0;
+        let action = Action::new(what, is_injected)?;
+        let key = self.vacant()?;
+        let remote = self
+            .worker
+            .attach_key(peer, region)
+            .map_err(|error| errno::of_error(&error).errno())?;
+        if is_fenced {
+            self.worker.fence(peer).map_err(|error| errno::of_error(&error).errno())?;
+        }
+        let word = key.to_bits();
+        let posted = match action {
+            Action::Get(into) => remote.get_queued(address, into, word),
+            Action::Put(from, notice) => remote.put_queued(address, from, notice, word),
+            Action::Atomic(atomic) => remote.atomic_queued(address, atomic, word),
+        };
+        let tells = !call.is_injected && self.bound.send_tells(flags);
+        match posted {
+            Ok(request) => {
+                let receive = Receive { context, kind, start: 0, room: 0, tells, multi: None };
+                self.operations.fill(key, OperationUnderWay { receive, request });
+                self.remote_under_way += 1;
+            }
+            Err(Failed { error, .. }) if call.is_injected => {
+                return Err(errno::of_error(&error).errno());
+            }
+            Err(Failed { error, .. }) => {
+                self.bound.tell(sinks, Entry::failed(context, kind, errno::of_error(&error)), true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the endpoint was opened for such an operation.
+    fn has_caps_for(&self, what: &RemoteUse, kind: u64) -> bool {
+        let needed = match what {
+            RemoteUse::Atomic(_) => sys::FI_ATOMIC,
+            _ => sys::FI_RMA,
+        };
+        let needed = needed | kind & (sys::FI_READ | sys::FI_WRITE);
+        self.bound.opened.caps & needed == needed
+    }
+
+    /// Whether a send is under way.
+    fn has_sends(&self) -> bool {
+        let is_send = |operation: &OperationUnderWay| operation.receive.kind & sys::FI_SEND != 0;
+        !self.operations.keys_where(is_send).is_empty()
+    }
+
+    /// Puts what peers tell with their writes into the completion queue of receives.
+    #[inline(never)]
+    pub(super) fn tell_notices(&mut self, sinks: &mut Sinks<'_>) {
+        while let Some(notice) = self.worker.next_notice() {
+            let kind = sys::FI_RMA | sys::FI_REMOTE_WRITE | sys::FI_REMOTE_CQ_DATA;
+            let source = self.source(sinks.vectors(), notice.peer);
+            let entry = Entry { data: notice.value, source, ..Entry::new(0, kind) };
+            self.bound.put(sinks, entry, true);
+        }
+    }
+}

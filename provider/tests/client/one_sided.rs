@@ -1,0 +1,424 @@
+//! Memory regions, and the calls that begin one-sided operations.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use super::domain::{bind, close, control};
+use super::endpoint::{DESC, NONE, parts_of, run, word};
+use super::{Code, Domain, Endpoint, Memory, call, code, sys};
+
+/// A memory region.
+#[derive(Clone, Copy)]
+pub(crate) struct Region {
+    region: *mut sys::fid_mr,
+}
+
+/// A place in a peer's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// The peer's address in the vector.
+    pub(crate) peer: u64,
+    pub(crate) key: u64,
+    pub(crate) address: u64,
+}
+
+/// The arguments of `fi_readmsg` and `fi_writemsg`.
+#[derive(Clone, Copy)]
+pub(crate) struct RemoteCall<'a> {
+    pub(crate) parts: &'a [Memory],
+    pub(crate) place: Place,
+    /// The bytes that the call names at the peer.
+    pub(crate) length: usize,
+    pub(crate) context: usize,
+    pub(crate) data: u64,
+}
+
+/// An operation on elements of a type.
+#[derive(Clone, Copy)]
+pub(crate) struct Elements {
+    pub(crate) op: sys::fi_op,
+    pub(crate) datatype: sys::fi_datatype,
+    /// Bytes of an element.
+    pub(crate) size: usize,
+}
+
+impl Region {
+    /// `fi_mr_reg`.
+    pub(crate) fn open(domain: Domain, memory: Memory, access: u64, key: u64) -> Result<Self, i32> {
+        let mut region = ptr::null_mut();
+        let fid = domain.domain.cast();
+        let start = memory.start().cast_const().cast();
+        let to = &raw mut region;
+        let functions = domain.registrations();
+        let length = memory.len();
+        code(call!(functions, reg(fid, start, length, access, 0, key, 0, to, NONE)))?;
+        Ok(Region { region })
+    }
+
+    /// `fi_mr_regv`.
+    pub(crate) fn open_several(
+        domain: Domain,
+        parts: &[Memory],
+        access: u64,
+        key: u64,
+    ) -> Result<Self, i32> {
+        let mut region = ptr::null_mut();
+        let fid = domain.domain.cast();
+        let parts = parts_of(parts);
+        let to = &raw mut region;
+        let functions = domain.registrations();
+        let from = parts.as_ptr();
+        code(call!(functions, regv(fid, from, parts.len(), access, 0, key, 0, to, NONE)))?;
+        Ok(Region { region })
+    }
+
+    /// `fi_mr_regattr`.
+    pub(crate) fn open_as(
+        domain: Domain,
+        attributes: &sys::fi_mr_attr,
+        flags: u64,
+    ) -> Result<Self, i32> {
+        let mut region = ptr::null_mut();
+        let fid = domain.domain.cast();
+        let to = &raw mut region;
+        code(call!(domain.registrations(), regattr(fid, attributes, flags, to)))?;
+        Ok(Region { region })
+    }
+
+    /// `fi_mr_key`.
+    pub(crate) fn key(&self) -> u64 {
+        // SAFETY: the provider gave the region.
+        unsafe { (*self.region).key }
+    }
+
+    /// `fi_mr_bind`.
+    pub(crate) fn bind(&self, other: *mut sys::fid, flags: u64) -> Code {
+        bind(self.region.cast(), other, flags)
+    }
+
+    /// `fi_mr_enable`.
+    pub(crate) fn enable(&self) -> Code {
+        control::<()>(self.region.cast(), sys::FI_ENABLE, ptr::null_mut())
+    }
+
+    pub(crate) fn close(&self) -> Code {
+        close(self.region.cast())
+    }
+}
+
+impl Domain {
+    fn registrations(&self) -> *mut sys::fi_ops_mr {
+        // SAFETY: the provider gave the domain.
+        unsafe { (*self.domain).mr }
+    }
+
+    /// A region that peers may read and write.
+    pub(crate) fn region(&self, memory: Memory, key: u64) -> Region {
+        let access = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+        Region::open(*self, memory, access, key).expect("memory is registered")
+    }
+
+    /// `fi_query_atomic`: the size of an element, and how many there may be.
+    pub(crate) fn query_atomic(&self, what: Elements, flags: u64) -> Result<(usize, usize), i32> {
+        let mut attributes = sys::fi_atomic_attr::zeroed();
+        let Elements { op, datatype, .. } = what;
+        let to = &raw mut attributes;
+        let functions = self.functions();
+        code(call!(functions, query_atomic(self.domain, datatype, op, to, flags)))?;
+        Ok((attributes.size, attributes.count))
+    }
+}
+
+impl RemoteCall<'_> {
+    fn with(&self, run: impl FnOnce(&sys::fi_msg_rma) -> Code) -> Code {
+        let parts = parts_of(self.parts);
+        let Place { peer, key, address } = self.place;
+        let remote = sys::fi_rma_iov { addr: address, len: self.length, key };
+        run(&sys::fi_msg_rma {
+            msg_iov: parts.as_ptr(),
+            desc: DESC,
+            iov_count: parts.len(),
+            addr: peer,
+            rma_iov: &raw const remote,
+            rma_iov_count: 1,
+            context: word(self.context),
+            data: self.data,
+        })
+    }
+}
+
+/// The elements of memory as an argument of calls with several pieces.
+fn elements_of(parts: &[Memory], size: usize) -> Vec<sys::fi_ioc> {
+    let part = |part: &Memory| sys::fi_ioc { addr: part.start().cast(), count: part.len() / size };
+    parts.iter().map(part).collect()
+}
+
+/// Calls with an operation on these elements as a C structure.
+fn with_atomic(
+    operands: &[Memory],
+    place: Place,
+    what: Elements,
+    context: usize,
+    run: impl FnOnce(&sys::fi_msg_atomic) -> Code,
+) -> Code {
+    let parts = elements_of(operands, what.size);
+    let Place { peer, key, address } = place;
+    let count = parts.iter().map(|part| part.count).sum();
+    let remote = sys::fi_rma_ioc { addr: address, count, key };
+    run(&sys::fi_msg_atomic {
+        msg_iov: parts.as_ptr(),
+        desc: DESC,
+        iov_count: parts.len(),
+        addr: peer,
+        rma_iov: &raw const remote,
+        rma_iov_count: 1,
+        datatype: what.datatype,
+        op: what.op,
+        context: word(context),
+        data: 0,
+    })
+}
+
+impl Endpoint {
+    /// `fi_read`.
+    pub(crate) fn read(&self, to: Memory, from: Place, context: usize) -> Code {
+        let Place { peer, key, address } = from;
+        let start = to.start().cast::<c_void>();
+        run!(self.rma.read(start, to.len(), NONE, peer, address, key, word(context)))
+    }
+
+    /// `fi_readv`.
+    pub(crate) fn readv(&self, to: &[Memory], from: Place, context: usize) -> Code {
+        let Place { peer, key, address } = from;
+        let parts = parts_of(to);
+        let count = parts.len();
+        run!(self.rma.readv(parts.as_ptr(), DESC, count, peer, address, key, word(context)))
+    }
+
+    /// `fi_readmsg`.
+    pub(crate) fn readmsg(&self, call: RemoteCall<'_>, flags: u64) -> Code {
+        call.with(|message| run!(self.rma.readmsg(message, flags)))
+    }
+
+    /// `fi_write`.
+    pub(crate) fn write(&self, from: Memory, to: Place, context: usize) -> Code {
+        let Place { peer, key, address } = to;
+        let start = from.start().cast();
+        run!(self.rma.write(start, from.len(), NONE, peer, address, key, word(context)))
+    }
+
+    /// `fi_writev`.
+    pub(crate) fn writev(&self, from: &[Memory], to: Place, context: usize) -> Code {
+        let Place { peer, key, address } = to;
+        let parts = parts_of(from);
+        let count = parts.len();
+        run!(self.rma.writev(parts.as_ptr(), DESC, count, peer, address, key, word(context)))
+    }
+
+    /// `fi_writemsg`.
+    pub(crate) fn writemsg(&self, call: RemoteCall<'_>, flags: u64) -> Code {
+        call.with(|message| run!(self.rma.writemsg(message, flags)))
+    }
+
+    /// `fi_inject_write`.
+    pub(crate) fn inject_write(&self, bytes: &[u8], to: Place) -> Code {
+        let Place { peer, key, address } = to;
+        run!(self.rma.inject(bytes.as_ptr().cast(), bytes.len(), peer, address, key))
+    }
+
+    /// `fi_writedata`.
+    pub(crate) fn writedata(&self, from: Memory, data: u64, to: Place, context: usize) -> Code {
+        let Place { peer, key, address } = to;
+        let start = from.start().cast();
+        let length = from.len();
+        run!(self.rma.writedata(start, length, NONE, data, peer, address, key, word(context)))
+    }
+
+    /// `fi_inject_writedata`.
+    pub(crate) fn inject_writedata(&self, bytes: &[u8], data: u64, to: Place) -> Code {
+        let Place { peer, key, address } = to;
+        run!(self.rma.injectdata(bytes.as_ptr().cast(), bytes.len(), data, peer, address, key))
+    }
+
+    /// `fi_atomic`.
+    pub(crate) fn atomic(&self, from: Memory, to: Place, what: Elements, context: usize) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let start = from.start().cast();
+        let count = from.len() / size;
+        let context = word(context);
+        run!(self.atomic.write(start, count, NONE, peer, address, key, datatype, op, context))
+    }
+
+    /// `fi_atomicv`.
+    pub(crate) fn atomicv(
+        &self,
+        from: &[Memory],
+        to: Place,
+        what: Elements,
+        context: usize,
+    ) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let parts = elements_of(from, size);
+        let start = parts.as_ptr();
+        let count = parts.len();
+        let context = word(context);
+        run!(self.atomic.writev(start, DESC, count, peer, address, key, datatype, op, context))
+    }
+
+    /// `fi_atomicmsg`.
+    pub(crate) fn atomicmsg(
+        &self,
+        from: &[Memory],
+        to: Place,
+        what: Elements,
+        (context, flags): (usize, u64),
+    ) -> Code {
+        let run = |message: &_| run!(self.atomic.writemsg(message, flags));
+        with_atomic(from, to, what, context, run)
+    }
+
+    /// `fi_inject_atomic`.
+    pub(crate) fn inject_atomic(&self, bytes: &[u8], to: Place, what: Elements) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let start = bytes.as_ptr().cast();
+        let count = bytes.len() / size;
+        run!(self.atomic.inject(start, count, peer, address, key, datatype, op))
+    }
+
+    /// `fi_fetch_atomic`.
+    pub(crate) fn fetch_atomic(
+        &self,
+        [from, old]: [Memory; 2],
+        to: Place,
+        what: Elements,
+        context: usize,
+    ) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let start = from.start().cast();
+        let count = old.len() / size;
+        let old = old.start().cast();
+        let context = word(context);
+        run!(
+            self.atomic.readwrite(
+                start, count, NONE, old, NONE, peer, address, key, datatype, op, context
+            )
+        )
+    }
+
+    /// `fi_fetch_atomicv`.
+    pub(crate) fn fetch_atomicv(
+        &self,
+        [from, old]: [&[Memory]; 2],
+        to: Place,
+        what: Elements,
+        context: usize,
+    ) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let mut old = elements_of(old, size);
+        let from = elements_of(from, size);
+        let start = from.as_ptr();
+        let count = from.len();
+        let old_start = old.as_mut_ptr();
+        let old_count = old.len();
+        let context = word(context);
+        run!(self.atomic.readwritev(
+            start, DESC, count, old_start, DESC, old_count, peer, address, key, datatype, op,
+            context
+        ))
+    }
+
+    /// `fi_fetch_atomicmsg`.
+    pub(crate) fn fetch_atomicmsg(
+        &self,
+        [from, old]: [&[Memory]; 2],
+        to: Place,
+        what: Elements,
+        (context, flags): (usize, u64),
+    ) -> Code {
+        let mut old = elements_of(old, what.size);
+        let start = old.as_mut_ptr();
+        let count = old.len();
+        let run = |message: &_| run!(self.atomic.readwritemsg(message, start, DESC, count, flags));
+        with_atomic(from, to, what, context, run)
+    }
+
+    /// `fi_compare_atomic`.
+    pub(crate) fn compare_atomic(
+        &self,
+        [from, compare, old]: [Memory; 3],
+        to: Place,
+        what: Elements,
+        context: usize,
+    ) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let count = from.len() / size;
+        let from = from.start().cast();
+        let compare = compare.start().cast();
+        let old = old.start().cast();
+        let context = word(context);
+        run!(self.atomic.compwrite(
+            from, count, NONE, compare, NONE, old, NONE, peer, address, key, datatype, op, context
+        ))
+    }
+
+    /// `fi_compare_atomicv`.
+    pub(crate) fn compare_atomicv(
+        &self,
+        parts: [&[Memory]; 3],
+        to: Place,
+        what: Elements,
+        context: usize,
+    ) -> Code {
+        let Place { peer, key, address } = to;
+        let Elements { op, datatype, size } = what;
+        let [from, compare, mut old] = parts.map(|parts| elements_of(parts, size));
+        let counts = [from.len(), compare.len(), old.len()];
+        let from = from.as_ptr();
+        let compare = compare.as_ptr();
+        let old = old.as_mut_ptr();
+        let context = word(context);
+        run!(self.atomic.compwritev(
+            from, DESC, counts[0], compare, DESC, counts[1], old, DESC, counts[2], peer, address,
+            key, datatype, op, context
+        ))
+    }
+
+    /// `fi_compare_atomicmsg`.
+    pub(crate) fn compare_atomicmsg(
+        &self,
+        [from, compare, old]: [&[Memory]; 3],
+        to: Place,
+        what: Elements,
+        (context, flags): (usize, u64),
+    ) -> Code {
+        let compare = elements_of(compare, what.size);
+        let mut old = elements_of(old, what.size);
+        let counts = [compare.len(), old.len()];
+        let compare = compare.as_ptr();
+        let old = old.as_mut_ptr();
+        let run = |message: &_| {
+            run!(
+                self.atomic
+                    .compwritemsg(message, compare, DESC, counts[0], old, DESC, counts[1], flags)
+            )
+        };
+        with_atomic(from, to, what, context, run)
+    }
+
+    /// `fi_atomicvalid`, `fi_fetch_atomicvalid` and `fi_compare_atomicvalid`.
+    pub(crate) fn atomic_valid(&self, what: Elements) -> [Result<usize, i32>; 3] {
+        let Elements { op, datatype, .. } = what;
+        let mut count = 0;
+        let to = &raw mut count;
+        let base = run!(self.atomic.writevalid(datatype, op, to)).map(|_| count);
+        let fetch = run!(self.atomic.readwritevalid(datatype, op, to)).map(|_| count);
+        let compare = run!(self.atomic.compwritevalid(datatype, op, to)).map(|_| count);
+        [base, fetch, compare]
+    }
+}

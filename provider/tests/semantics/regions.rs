@@ -1,0 +1,234 @@
+//! Memory regions that peers use: fi_mr(3).
+
+use std::ffi::c_int;
+
+use crate::client::{
+    Domain, Hints, Memory, Node, Place, QueueSettings, Region, World, alone_one_sided, sys,
+};
+
+const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
+const ACCESS: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+
+fn hints(mr_mode: c_int) -> Hints {
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC;
+    Hints { caps, mr_mode, ..Hints::default() }
+}
+
+fn world(mr_mode: c_int) -> World {
+    World::of(2, &hints(mr_mode), BOTH)
+}
+
+fn mode_of(hints: &Hints) -> c_int {
+    let domain = Domain::of(hints);
+    // SAFETY: `fi_getinfo` gave all parts.
+    let mode = unsafe { (*(*domain.info).domain_attr).mr_mode };
+    domain.close();
+    mode
+}
+
+#[test]
+fn memory_is_registered_as_versions_before_1_5_ask_and_otherwise_in_the_plain_way() {
+    alone_one_sided(
+        "regions::memory_is_registered_as_versions_before_1_5_ask_and_otherwise_in_the_plain_way",
+        || {
+            let virtual_keys = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
+            for mode in [0, sys::FI_MR_LOCAL, virtual_keys, virtual_keys | sys::FI_MR_ENDPOINT] {
+                assert_eq!(mode_of(&hints(mode)), 0);
+            }
+            assert_eq!(mode_of(&hints(sys::FI_MR_BASIC)), sys::FI_MR_BASIC);
+            assert_eq!(mode_of(&hints(sys::FI_MR_SCALABLE)), sys::FI_MR_SCALABLE);
+            let old = Hints { version: sys::FI_VERSION(1, 4), ..hints(0) };
+            assert_eq!(mode_of(&old), sys::FI_MR_SCALABLE);
+            let mixed = hints(sys::FI_MR_BASIC | sys::FI_MR_VIRT_ADDR);
+            assert_eq!(crate::client::info_for(&mixed, None, 0).err(), Some(sys::FI_ENODATA));
+        },
+    );
+}
+
+/// A domain whose program has set these ways to register memory.
+fn domain_with(mr_mode: c_int) -> Domain {
+    let info = crate::client::info_for(&hints(0), None, 0).unwrap();
+    // SAFETY: `fi_getinfo` gave all parts, and nothing else uses them now.
+    unsafe { (*(*info).domain_attr).mr_mode = mr_mode };
+    Domain::opened(info)
+}
+
+#[test]
+fn keys_and_addresses_are_those_of_the_mode() {
+    alone_one_sided("regions::keys_and_addresses_are_those_of_the_mode", || {
+        let modes = [sys::FI_MR_VIRT_ADDR, sys::FI_MR_ALLOCATED, sys::FI_MR_PROV_KEY];
+        let subsets =
+            (0..8).map(|set| (0..3).filter(|at| set >> at & 1 != 0).map(|at| modes[at]).sum());
+        let all: Vec<c_int> = subsets.chain([sys::FI_MR_BASIC, sys::FI_MR_SCALABLE]).collect();
+        for mode in all {
+            let domain = domain_with(mode);
+            let node = Node::in_domain(domain, QueueSettings::default(), BOTH);
+            let peer = node.vector.add(node.name);
+            let memory = Memory::of(b"0123456789");
+            let region = node.domain.region(memory, 77);
+            let is_basic = mode == sys::FI_MR_BASIC;
+            let chooses = mode & sys::FI_MR_PROV_KEY != 0 || is_basic;
+            assert_eq!(region.key() == 77, !chooses, "{mode:x}");
+            let is_virtual = mode & sys::FI_MR_VIRT_ADDR != 0 || is_basic;
+            let start = if is_virtual { memory.start() as u64 } else { 0 };
+            let place = Place { peer, key: region.key(), address: start + 3 };
+            let to = Memory::new(4);
+            node.endpoint.read(to, place, 1).unwrap();
+            let entry = crate::client::within_limit("an entry", || node.queue.poll());
+            assert_eq!((entry.failure, to.bytes()), (0, b"3456".to_vec()), "{mode:x}");
+            // Before the region's beginning there is nothing.
+            let before = Place { address: start.wrapping_sub(1), ..place };
+            node.endpoint.read(to, before, 2).unwrap();
+            let entry = crate::client::within_limit("an entry", || node.queue.poll());
+            assert_eq!(entry.failure, sys::FI_EACCES, "{mode:x}");
+            region.close().unwrap();
+            node.close();
+        }
+    });
+}
+
+#[test]
+fn a_key_names_one_region_at_a_time() {
+    alone_one_sided("regions::a_key_names_one_region_at_a_time", || {
+        let domain = Domain::of(&hints(0));
+        let memory = Memory::new(8);
+        for key in [0, 5, u64::MAX] {
+            let region = domain.region(memory, key);
+            assert_eq!(region.key(), key);
+            let again = Region::open(domain, memory, sys::FI_REMOTE_READ, key);
+            assert_eq!(again.err(), Some(sys::FI_ENOKEY));
+            // A region that no peer uses may have any key.
+            Region::open(domain, memory, sys::FI_SEND, key).unwrap().close().unwrap();
+            assert_eq!(domain.close_domain(), Err(sys::FI_EBUSY));
+            region.close().unwrap();
+            domain.region(memory, key).close().unwrap();
+        }
+        domain.close();
+        let domain = domain_with(sys::FI_MR_PROV_KEY);
+        let regions = [0; 20].map(|key| domain.region(memory, key));
+        let mut keys = regions.map(|region| region.key()).to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 20, "the provider's keys differ");
+        regions.iter().for_each(|region| region.close().map(|_| ()).unwrap());
+        domain.close();
+    });
+}
+
+#[test]
+fn each_call_that_registers_memory_gives_the_same_region() {
+    alone_one_sided("regions::each_call_that_registers_memory_gives_the_same_region", || {
+        let world = world(0);
+        let owner = world.node(1).domain;
+        let memory = Memory::of(b"abc");
+        let part = memory.part_of_call();
+        let attributes = sys::fi_mr_attr {
+            mr_iov: &raw const part,
+            iov_count: 1,
+            access: ACCESS,
+            requested_key: 3,
+            ..sys::fi_mr_attr::zeroed()
+        };
+        let regions = [
+            Region::open(owner, memory, ACCESS, 1),
+            Region::open_several(owner, &[memory], ACCESS, 2),
+            Region::open_as(owner, &attributes, 0),
+        ];
+        for (index, region) in regions.into_iter().enumerate() {
+            let region = region.unwrap();
+            let place = Place { peer: world.address(1), key: region.key(), address: 0 };
+            let to = Memory::new(3);
+            world.endpoint(0).read(to, place, index).unwrap();
+            world.success(0, index);
+            assert_eq!(to.bytes(), b"abc");
+            // A region is enabled, and serves all endpoints of its domain.
+            region.bind(world.endpoint(1).endpoint.cast(), 0).unwrap();
+            region.enable().unwrap();
+            assert_eq!(region.bind(world.endpoint(0).endpoint.cast(), 0), Err(sys::FI_EDOMAIN));
+            assert_eq!(region.bind(std::ptr::null_mut(), 0), Err(sys::FI_EINVAL));
+            region.close().unwrap();
+            assert_eq!(region.close(), Err(sys::FI_EBADF));
+            assert_eq!(region.enable(), Err(sys::FI_EBADF));
+        }
+    });
+}
+
+#[test]
+fn memory_that_cannot_be_a_region_is_refused() {
+    alone_one_sided("regions::memory_that_cannot_be_a_region_is_refused", || {
+        let domain = Domain::of(&hints(0));
+        let memory = Memory::new(8);
+        let open = |memory| Region::open(domain, memory, ACCESS, 1).err();
+        let null = std::ptr::null_mut();
+        // All of the address space, as programs register it that register nothing else.
+        assert_eq!(open(Memory::claimed(null, usize::MAX)), Some(sys::FI_EINVAL));
+        assert_eq!(open(Memory::claimed(null, 1)), Some(sys::FI_EINVAL));
+        assert_eq!(open(Memory::claimed(memory.start(), usize::MAX)), Some(sys::FI_EINVAL));
+        assert_eq!(open(Memory::claimed(memory.start(), 1 << 63)), Some(sys::FI_EINVAL));
+        assert_eq!(Region::open(domain, memory, 1, 1).err(), Some(sys::FI_EINVAL));
+        let several = Region::open_several(domain, &[memory, memory], ACCESS, 1);
+        assert_eq!(several.err(), Some(sys::FI_EINVAL));
+        let attributes = |offset| sys::fi_mr_attr {
+            offset,
+            iov_count: 1,
+            access: ACCESS,
+            ..sys::fi_mr_attr::zeroed()
+        };
+        assert_eq!(Region::open_as(domain, &attributes(0), 0).err(), Some(sys::FI_EINVAL));
+        assert_eq!(Region::open_as(domain, &attributes(1), 0).err(), Some(sys::FI_EINVAL));
+        let event = Region::open_as(domain, &attributes(0), sys::FI_RMA_EVENT);
+        assert_eq!(event.err(), Some(sys::FI_EBADFLAGS));
+        domain.close();
+    });
+}
+
+#[test]
+fn no_peer_reaches_memory_whose_region_is_closed() {
+    alone_one_sided("regions::no_peer_reaches_memory_whose_region_is_closed", || {
+        const LENGTH: usize = 4 << 20;
+        let world = world(0);
+        let memory = Memory::new(LENGTH);
+        let from = Memory::of(&vec![1; LENGTH]);
+        let place = Place { peer: world.address(1), key: 9, address: 0 };
+        for round in 0..3 {
+            let region = world.node(1).domain.region(memory, 9);
+            memory.write(&vec![0; LENGTH]);
+            world.endpoint(0).write(from, place, 1).unwrap();
+            world.endpoint(0).read(Memory::new(LENGTH), place, 2).unwrap();
+            (0..round * 3 + 1).for_each(|_| world.progress());
+            region.close().unwrap();
+            let after = memory.bytes();
+            let entries = [world.entry(0), world.entry(0)];
+            assert_eq!(entries.map(|entry| entry.context), [1, 2]);
+            assert_eq!(entries[1].failure, sys::FI_ENOKEY, "{entries:?}");
+            assert!(memory.bytes() == after, "nothing is written after the region is closed");
+        }
+        // An endpoint that is opened later serves the regions that there are.
+        let region = world.node(1).domain.region(memory, 9);
+        let late = Node::in_domain(world.node(1).domain, QueueSettings::default(), BOTH);
+        let peer = world.node(0).vector.add(late.name);
+        world.endpoint(0).write(from, Place { peer, ..place }, 3).unwrap();
+        let entry = world.until("an entry", || {
+            late.queue.progress();
+            world.queue(0).poll()
+        });
+        assert_eq!((entry.context, entry.failure), (3, 0));
+        assert!(memory.bytes() == from.bytes());
+        late.close_in_domain();
+        region.close().unwrap();
+    });
+}
+
+#[test]
+fn without_the_setting_a_region_means_nothing() {
+    let domain = Domain::new();
+    let memory = Memory::new(8);
+    let first = domain.region(memory, 5);
+    let second = domain.region(memory, 5);
+    assert_ne!(first.key(), second.key());
+    let hints = Hints { caps: sys::FI_RMA, ..Hints::default() };
+    assert_eq!(crate::client::info_for(&hints, None, 0).err(), Some(sys::FI_ENODATA));
+    first.close().unwrap();
+    second.close().unwrap();
+    domain.close();
+}
