@@ -37,7 +37,7 @@ pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_atomic {
 
 /// The elements of one buffer of a call.
 #[derive(Clone, Copy)]
-enum Elements {
+enum CallElements {
     /// The first one, and how many there are.
     One(*const c_void, usize),
     /// An array of buffers, and its length.
@@ -46,9 +46,9 @@ enum Elements {
 
 /// What a call does with its elements.
 struct AtomicCall {
-    operands: Elements,
-    compare: Option<Elements>,
-    old: Option<Elements>,
+    operands: CallElements,
+    compare: Option<CallElements>,
+    old: Option<CallElements>,
     datatype: sys::fi_datatype,
     op: sys::fi_op,
     /// How many elements of the peer are named, if the call says so.
@@ -65,7 +65,7 @@ impl AtomicCall {
     }
 }
 
-impl Elements {
+impl CallElements {
     /// The memory of elements of so many bytes.
     ///
     /// # Safety
@@ -77,12 +77,12 @@ impl Elements {
             unsafe { Memory::new(start.cast(), length, writable) }
         };
         match self {
-            Elements::One(start, count) => Ok(vec![memory(start, count)?]),
-            Elements::Several(_, 0) => Ok(Vec::new()),
-            Elements::Several(parts, count) if parts.is_null() || count > REMOTE_PARTS_MAX => {
+            CallElements::One(start, count) => Ok(vec![memory(start, count)?]),
+            CallElements::Several(_, 0) => Ok(Vec::new()),
+            CallElements::Several(parts, count) if parts.is_null() || count > REMOTE_PARTS_MAX => {
                 Err(Errno::INVALID)
             }
-            Elements::Several(parts, count) => {
+            CallElements::Several(parts, count) => {
                 // SAFETY: the caller's promise.
                 let parts = unsafe { std::slice::from_raw_parts(parts, count) };
                 parts.iter().map(|part| memory(part.addr, part.count)).collect()
@@ -166,7 +166,7 @@ unsafe fn message(
         let remote = &*message.rma_iov;
         let call = RemoteCall::new(message.addr, remote.addr, remote.key, message.context);
         let call = RemoteCall { flags: Some(flags), ..call };
-        let operands = Elements::Several(message.msg_iov, message.iov_count);
+        let operands = CallElements::Several(message.msg_iov, message.iov_count);
         let sys::fi_msg_atomic { datatype, op, .. } = *message;
         let count = Some(remote.count);
         Ok((call, AtomicCall { operands, compare: None, old: None, datatype, op, count }))
@@ -185,7 +185,7 @@ unsafe extern "C" fn write<P: Provider>(
     op: sys::fi_op,
     context: *mut c_void,
 ) -> isize {
-    let operands = Elements::One(operands, count);
+    let operands = CallElements::One(operands, count);
     let what = AtomicCall { operands, compare: None, old: None, datatype, op, count: None };
     // SAFETY: the caller gives an endpoint, and keeps the promises of fi_atomic(3).
     enter_at_once(move || unsafe {
@@ -205,7 +205,7 @@ unsafe extern "C" fn writev<P: Provider>(
     op: sys::fi_op,
     context: *mut c_void,
 ) -> isize {
-    let operands = Elements::Several(operands, count);
+    let operands = CallElements::Several(operands, count);
     let what = AtomicCall { operands, compare: None, old: None, datatype, op, count: None };
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
@@ -235,7 +235,7 @@ unsafe extern "C" fn inject<P: Provider>(
     datatype: sys::fi_datatype,
     op: sys::fi_op,
 ) -> isize {
-    let operands = Elements::One(operands, count);
+    let operands = CallElements::One(operands, count);
     let what = AtomicCall { operands, compare: None, old: None, datatype, op, count: None };
     let call = RemoteCall::new(destination, address, key, std::ptr::null_mut());
     // SAFETY: as the caller promises.
@@ -258,8 +258,8 @@ unsafe extern "C" fn readwrite<P: Provider>(
     op: sys::fi_op,
     context: *mut c_void,
 ) -> isize {
-    let operands = Elements::One(operands, count);
-    let old = Some(Elements::One(old, count));
+    let operands = CallElements::One(operands, count);
+    let old = Some(CallElements::One(old, count));
     let what = AtomicCall { operands, compare: None, old, datatype, op, count: None };
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
@@ -282,8 +282,8 @@ unsafe extern "C" fn readwritev<P: Provider>(
     op: sys::fi_op,
     context: *mut c_void,
 ) -> isize {
-    let operands = Elements::Several(operands, count);
-    let old = Some(Elements::Several(old, old_count));
+    let operands = CallElements::Several(operands, count);
+    let old = Some(CallElements::Several(old, old_count));
     let what = AtomicCall { operands, compare: None, old, datatype, op, count: None };
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
@@ -302,7 +302,7 @@ unsafe extern "C" fn readwritemsg<P: Provider>(
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
         let (call, what) = message(given, flags, CALL_FLAGS)?;
-        let old = Some(Elements::Several(old, old_count));
+        let old = Some(CallElements::Several(old, old_count));
         change::<P>(endpoint, call, AtomicCall { old, ..what })
     })
 }
@@ -323,9 +323,9 @@ unsafe extern "C" fn compwrite<P: Provider>(
     op: sys::fi_op,
     context: *mut c_void,
 ) -> isize {
-    let operands = Elements::One(operands, count);
-    let compare = Some(Elements::One(compare, count));
-    let old = Some(Elements::One(old, count));
+    let operands = CallElements::One(operands, count);
+    let compare = Some(CallElements::One(compare, count));
+    let old = Some(CallElements::One(old, count));
     let what = AtomicCall { operands, compare, old, datatype, op, count: None };
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
@@ -351,9 +351,9 @@ unsafe extern "C" fn compwritev<P: Provider>(
     op: sys::fi_op,
     context: *mut c_void,
 ) -> isize {
-    let operands = Elements::Several(operands, count);
-    let compare = Some(Elements::Several(compare, compare_count));
-    let old = Some(Elements::Several(old, old_count));
+    let operands = CallElements::Several(operands, count);
+    let compare = Some(CallElements::Several(compare, compare_count));
+    let old = Some(CallElements::Several(old, old_count));
     let what = AtomicCall { operands, compare, old, datatype, op, count: None };
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
@@ -375,8 +375,8 @@ unsafe extern "C" fn compwritemsg<P: Provider>(
     // SAFETY: as the caller promises.
     enter_at_once(move || unsafe {
         let (call, what) = message(given, flags, CALL_FLAGS)?;
-        let compare = Some(Elements::Several(compare, compare_count));
-        let old = Some(Elements::Several(old, old_count));
+        let compare = Some(CallElements::Several(compare, compare_count));
+        let old = Some(CallElements::Several(old, old_count));
         change::<P>(endpoint, call, AtomicCall { compare, old, ..what })
     })
 }

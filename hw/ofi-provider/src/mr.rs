@@ -46,7 +46,7 @@ static KEYS: AtomicU64 = AtomicU64::new(1);
 const REMOTE: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
 
 /// What a program asks for.
-struct Wanted {
+struct RegionWish {
     pieces: Pieces,
     access: u64,
     offset: u64,
@@ -60,11 +60,11 @@ struct Wanted {
 unsafe fn open<P: Provider>(
     domain: *mut sys::fid,
     region: *mut *mut sys::fid_mr,
-    wanted: &Wanted,
+    wish: &RegionWish,
 ) -> Result<()> {
     const MESSAGES: u64 = sys::FI_SEND | sys::FI_RECV;
     const ACCESS: u64 = MESSAGES | sys::FI_READ | sys::FI_WRITE | REMOTE;
-    if region.is_null() || domain.is_null() || wanted.access & !ACCESS != 0 {
+    if region.is_null() || domain.is_null() || wish.access & !ACCESS != 0 {
         return Err(Errno::INVALID);
     }
     // SAFETY: the caller gives an object.
@@ -75,15 +75,15 @@ unsafe fn open<P: Provider>(
     let domain = unsafe { domain_of::<P>(domain.cast())? };
     let shared = match &domain.keys {
         // SAFETY: the caller's promise.
-        Some(keys) if wanted.access & REMOTE != 0 => unsafe { Some(share(domain, keys, wanted)?) },
+        Some(keys) if wish.access & REMOTE != 0 => unsafe { Some(share(domain, keys, wish)?) },
         _ => None,
     };
     let key = match &domain.keys {
-        Some(keys) if !keys.are_given => wanted.key,
+        Some(keys) if !keys.are_given => wish.key,
         _ => shared.unwrap_or_else(|| KEYS.fetch_add(1, Ordering::Relaxed)),
     };
     domain.regions.fetch_add(1, Ordering::Relaxed);
-    let fid = head(sys::FI_CLASS_MR, wanted.context, head_functions::<P>());
+    let fid = head(sys::FI_CLASS_MR, wish.context, head_functions::<P>());
     let object = sys::fid_mr { fid, mem_desc: std::ptr::null_mut(), key };
     let inner = MemoryRegion { domain: domain.clone(), shared, is_closed: false.into() };
     // SAFETY: the caller gives a place for the region.
@@ -98,21 +98,21 @@ unsafe fn open<P: Provider>(
 unsafe fn share<P: Provider>(
     domain: &Domain<P>,
     keys: &RegionKeys,
-    wanted: &Wanted,
+    wish: &RegionWish,
 ) -> Result<u64> {
-    if wanted.offset != 0 {
+    if wish.offset != 0 {
         return Err(Errno::INVALID);
     }
-    if wanted.flags != 0 {
+    if wish.flags != 0 {
         return Err(Errno::BAD_FLAGS);
     }
-    let access = wanted.access & REMOTE;
+    let access = wish.access & REMOTE;
     let writable = access & sys::FI_REMOTE_WRITE != 0;
     // SAFETY: the caller's promise, until the region is closed.
-    let memory = unsafe { wanted.pieces.only::<1>(writable)?.ok_or(Errno::INVALID)? };
+    let memory = unsafe { wish.pieces.only::<1>(writable)?.ok_or(Errno::INVALID)? };
     let base = if keys.by_address { memory.start() as u64 } else { 0 };
     let mut state = domain.lock();
-    let mut key = if keys.are_given { keys.next() } else { wanted.key };
+    let mut key = if keys.are_given { keys.next() } else { wish.key };
     while keys.are_given && state.has_region(key) {
         key = keys.next();
     }
@@ -132,9 +132,9 @@ unsafe extern "C" fn register<P: Provider>(
     context: *mut c_void,
 ) -> c_int {
     let pieces = Pieces::One(start, length);
-    let wanted = Wanted { pieces, access, offset, key, flags, context };
+    let wish = RegionWish { pieces, access, offset, key, flags, context };
     // SAFETY: the caller keeps the promises of fi_mr(3).
-    enter(|| unsafe { open::<P>(domain, region, &wanted) })
+    enter(|| unsafe { open::<P>(domain, region, &wish) })
 }
 
 unsafe extern "C" fn register_several<P: Provider>(
@@ -149,9 +149,9 @@ unsafe extern "C" fn register_several<P: Provider>(
     context: *mut c_void,
 ) -> c_int {
     let pieces = Pieces::Several(parts, count);
-    let wanted = Wanted { pieces, access, offset, key, flags, context };
+    let wish = RegionWish { pieces, access, offset, key, flags, context };
     // SAFETY: the caller keeps the promises of fi_mr(3).
-    enter(|| unsafe { open::<P>(domain, region, &wanted) })
+    enter(|| unsafe { open::<P>(domain, region, &wish) })
 }
 
 unsafe extern "C" fn register_attributes<P: Provider>(
@@ -163,7 +163,7 @@ unsafe extern "C" fn register_attributes<P: Provider>(
     enter(|| {
         // SAFETY: the caller gives attributes, or null.
         let attributes = unsafe { attributes.as_ref() }.ok_or(Errno::INVALID)?;
-        let wanted = Wanted {
+        let wish = RegionWish {
             pieces: Pieces::Several(attributes.mr_iov, attributes.iov_count),
             access: attributes.access,
             offset: attributes.offset,
@@ -172,7 +172,7 @@ unsafe extern "C" fn register_attributes<P: Provider>(
             context: attributes.context,
         };
         // SAFETY: the caller keeps the promises of fi_mr(3).
-        unsafe { open::<P>(domain, region, &wanted) }
+        unsafe { open::<P>(domain, region, &wish) }
     })
 }
 

@@ -45,21 +45,21 @@ fn kind_of(what: &RemoteUse) -> u64 {
 }
 
 /// An operation for the worker.
-enum Action {
+enum OneSidedAction {
     Get(Buffer),
     Put(Buffer, Option<u64>),
     Atomic(AtomicAction),
 }
 
-impl Action {
+impl OneSidedAction {
     fn new(what: &RemoteUse, is_injected: bool) -> Result<Self> {
         let sent = |pieces: &[Memory]| {
             if is_injected { copy_of(pieces) } else { Ok(buffer_of(pieces)) }
         };
         Ok(match what {
-            RemoteUse::Read(into) => Action::Get(buffer_of(into)),
+            RemoteUse::Read(into) => OneSidedAction::Get(buffer_of(into)),
             RemoteUse::Write(from, data) => {
-                Action::Put(sent(from)?, immediate(*data).map(u64::from))
+                OneSidedAction::Put(sent(from)?, immediate(*data).map(u64::from))
             }
             RemoteUse::Atomic(atomic) => {
                 let RemoteAtomic { op, datatype, operands, compare, old } = atomic;
@@ -72,7 +72,7 @@ impl Action {
                 // First all values to compare with.
                 let operands = [&compare[..], &operands[..]].concat();
                 let old = old.as_ref().map(|old| buffer_of(old));
-                Action::Atomic(AtomicAction { op, of, operands: sent(&operands)?, old })
+                OneSidedAction::Atomic(AtomicAction { op, of, operands: sent(&operands)?, old })
             }
         })
     }
@@ -126,7 +126,7 @@ impl Endpoint {
             return Err(Errno::AGAIN);
         }
         let is_injected = call.is_injected || flags & sys::FI_INJECT != 0;
-        let action = Action::new(what, is_injected)?;
+        let action = OneSidedAction::new(what, is_injected)?;
         let key = self.vacant()?;
         let remote = self
             .worker
@@ -137,9 +137,9 @@ impl Endpoint {
         }
         let word = key.to_bits();
         let posted = match action {
-            Action::Get(into) => remote.get_queued(address, into, word),
-            Action::Put(from, notice) => remote.put_queued(address, from, notice, word),
-            Action::Atomic(atomic) => remote.atomic_queued(address, atomic, word),
+            OneSidedAction::Get(into) => remote.get_queued(address, into, word),
+            OneSidedAction::Put(from, notice) => remote.put_queued(address, from, notice, word),
+            OneSidedAction::Atomic(atomic) => remote.atomic_queued(address, atomic, word),
         };
         let tells = !call.is_injected && self.bound.send_tells(flags);
         match posted {

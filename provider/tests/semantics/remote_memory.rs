@@ -37,8 +37,8 @@ fn what_is_written_is_there_when_its_entry_is() {
         for (seed, length) in LENGTHS.into_iter().enumerate() {
             let bytes = payload(seed as u64, length);
             let from = Memory::of(&bytes);
-            let (first, rest) =
-                (from.part(0, length / 3), from.part(length / 3, length - length / 3));
+            let first = from.part(0, length / 3);
+            let rest = from.part(length / 3, length - length / 3);
             let at = |address| Place { address, ..place };
             for way in 0..4 {
                 memory.write(&vec![0xee; 10 + length]);
@@ -72,8 +72,8 @@ fn what_is_read_is_there_when_its_entry_is() {
             let from = Place { address: 9, ..place };
             for way in 0..3 {
                 let to = Memory::new(length + 2);
-                let (first, rest) =
-                    (to.part(1, length / 2), to.part(1 + length / 2, length - length / 2));
+                let first = to.part(1, length / 2);
+                let rest = to.part(1 + length / 2, length - length / 2);
                 match way {
                     0 => endpoint.read(to.part(1, length), from, 2),
                     1 => endpoint.readv(&[first, rest], from, 2),
