@@ -116,6 +116,8 @@ pub use tagmatch_device::{
     LearnedDirection, LearnedWay, Network, Networks, PeerId, ReadMode, Shortage, TagMatching,
     as_bytes, as_bytes_mut,
 };
+#[doc(hidden)]
+pub use tagmatch_fallback::RegionUse;
 pub use tagmatch_fallback::{
     AtomicOp, AtomicType, Counters, Fault, NotOffloaded, PeerFault, RemoteFault, Rights, SendMode,
     WhyUnsent,

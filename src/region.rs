@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tagmatch_device::Buffer;
-use tagmatch_fallback::{NamedRegion, RegionKey, Rights};
+use tagmatch_fallback::{NamedRegion, RegionKey, RegionUse, Rights};
 
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
@@ -147,6 +147,12 @@ impl<A: Access> Region<A> {
         done.ok_or(Error::OutOfRegion { at, length, region: self.len() })
     }
 
+    /// What peers have done on this region.
+    #[doc(hidden)]
+    pub fn done(&self) -> RegionUse {
+        self.access.with(|state| state.engine.as_dyn().region_use(Some(self.token.key)))
+    }
+
     /// Closes the region and gives its memory back. Operations of peers that are under way fail
     /// there ([`RemoteFault`](crate::RemoteFault)); a put may have written a part of its bytes.
     pub fn close(self) -> Buffer {
@@ -255,6 +261,12 @@ impl<A: Access> WorkerOf<A> {
             })?;
             Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
         })
+    }
+
+    /// What peers have done on all regions so far.
+    #[doc(hidden)]
+    pub fn regions_done(&self) -> RegionUse {
+        self.access.with(|state| state.engine.as_dyn().region_use(None))
     }
 
     /// As [`take_notice`](Self::take_notice), without progress.

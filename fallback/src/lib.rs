@@ -121,7 +121,7 @@ pub use requests::request::{
 pub use requests::table::{Ended, Requests};
 pub use rma::EngineNotice;
 pub use rma::initiator::{RemoteAction, RemoteOperation};
-pub use rma::regions::{NamedRegion, RegionKey, Rights};
+pub use rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 pub use rma_engine::RmaEngine;
 pub use store::cost_bytes;
 pub use wire::{AtomicOp, AtomicType, ElementUse, RemoteFault};

@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
 use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
-use crate::rma::regions::{NamedRegion, RegionKey, Rights};
+use crate::rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 
 /// Why an engine without one-sided operations refuses them.
 const NOT_CARRIED: Fault = Fault::NotCarried {
@@ -51,6 +51,12 @@ pub trait RmaEngine {
     fn region_memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
         let _ = key;
         None
+    }
+
+    /// What peers have done on a region, or on all regions.
+    fn region_use(&self, key: Option<RegionKey>) -> RegionUse {
+        let _ = key;
+        RegionUse::default()
     }
 
     /// Begins an operation on a peer's region. Its request ends once the operation is done there,

@@ -8,7 +8,7 @@ use crate::requests::request::{Posted, refuse};
 use crate::requests::table::REQUESTS_MAX;
 use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
-use crate::rma::regions::{NamedRegion, RegionKey, Rights};
+use crate::rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 use crate::rma_engine::RmaEngine;
 use crate::slices;
 use crate::todo::Todo;
@@ -41,6 +41,10 @@ impl<D: Device> RmaEngine for Engine<D> {
 
     fn region_memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
         self.core.state_mut().rma.regions.memory(key)
+    }
+
+    fn region_use(&self, key: Option<RegionKey>) -> RegionUse {
+        self.core.state().rma.regions.done(key)
     }
 
     #[cold]

@@ -33,7 +33,7 @@ use crate::requests::request::RequestId;
 use crate::requests::table::Requests;
 use crate::rma::initiator::{InitiatorSide, RemoteOperation, RmaSent};
 use crate::rma::owner::{OwnerSide, PutPiece};
-use crate::rma::regions::{ExposedRegions, RegionKey};
+use crate::rma::regions::{ExposedRegions, RegionKey, RegionUse};
 use crate::wire::{RmaHeader, TMH_BYTES, WireError};
 
 /// The most bytes of one message.
@@ -167,7 +167,9 @@ impl Rma {
                     turn = RmaTurn::NoRoom;
                     break;
                 }
-                owner.sent(header, length);
+                if let Some(key) = owner.sent(header, length) {
+                    regions.note(key, RegionUse::READ);
+                }
                 bytes += header.byte_len() + length;
             }
             match initiator.send_one(message_max, &mut send) {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use tagmatch_device::Bytes;
 
-use crate::rma::regions::{ExposedRegions, Rights};
+use crate::rma::regions::{ExposedRegions, RegionUse, Rights};
 use crate::wire::{AtomicOp, RemoteFault, RmaHeader, WireError};
 
 /// The most messages that ask for an answer and have none yet, of one initiator to one owner.
@@ -130,6 +130,9 @@ impl OwnerSide {
             self.arriving = Some(ArrivingPut { left, fault });
             return Ok(());
         }
+        if fault.is_none() {
+            regions.note(key, RegionUse::WRITE);
+        }
         let success = notice.map_or(OwedAnswer::Done(1), OwedAnswer::Notice);
         self.answer(fault.map_or(Ok(success), Err));
         Ok(())
@@ -182,6 +185,11 @@ impl OwnerSide {
             element.apply(elements, &bytes.to_vec(start));
             fetched.map_or(OwedAnswer::Done(1), OwedAnswer::Fetched)
         });
+        if done.is_ok() {
+            let changes = u64::from(element.op != AtomicOp::Read);
+            let kind = if fetches { RegionUse::READ } else { RegionUse::WRITE };
+            regions.note(key, RegionUse { changes, ..kind });
+        }
         self.answer(done);
         Ok(())
     }
@@ -248,8 +256,10 @@ impl OwnerSide {
     }
 
     /// The message that [`OwnerSide::next`] gave, with so many bytes of payload, has gone out.
-    pub(crate) fn sent(&mut self, header: RmaHeader, payload: usize) {
+    /// Gives the region of a get whose last bytes were in it.
+    pub(crate) fn sent(&mut self, header: RmaHeader, payload: usize) -> Option<u64> {
         let mut answered = 1;
+        let mut read = None;
         if let RmaHeader::Done { count, fault } = header {
             if count > 0 {
                 self.answers.pop_front();
@@ -267,10 +277,11 @@ impl OwnerSide {
             *left -= payload as u64;
             *is_begun = true;
             answered = 0;
-        } else {
-            self.answers.pop_front();
+        } else if let Some(OwedAnswer::Get { key, .. }) = self.answers.pop_front() {
+            read = Some(key);
         }
         self.owed -= answered;
+        read
     }
 
     /// A notice of this peer was taken. `true`: an answer that has waited for that can go out.

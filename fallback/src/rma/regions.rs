@@ -70,12 +70,35 @@ pub struct NamedRegion {
     pub rights: Rights,
 }
 
+/// How many operations of peers have been done on regions. Those that failed don't count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionUse {
+    /// Gets whose bytes have left, and atomic operations that gave old values back.
+    pub reads: u64,
+    /// Puts, and atomic operations that gave nothing back.
+    pub writes: u64,
+    /// All operations that may have changed bytes.
+    pub changes: u64,
+}
+
+impl RegionUse {
+    pub(crate) const READ: RegionUse = RegionUse { reads: 1, writes: 0, changes: 0 };
+    pub(crate) const WRITE: RegionUse = RegionUse { reads: 0, writes: 1, changes: 1 };
+
+    fn add(&mut self, more: RegionUse) {
+        self.reads += more.reads;
+        self.writes += more.writes;
+        self.changes += more.changes;
+    }
+}
+
 #[derive(Clone, Debug)]
 struct ExposedRegion {
     memory: Buffer,
     rights: Rights,
     base: u64,
     is_named: bool,
+    done: RegionUse,
 }
 
 const IN_USE: Fault = Fault::NotCarried { why: "a second region with the same key" };
@@ -87,11 +110,13 @@ pub(crate) struct ExposedRegions {
     seed: u64,
     /// Keys that were given so far.
     keys: u64,
+    /// What was done on all regions, also on those that were closed.
+    done: RegionUse,
 }
 
 impl ExposedRegions {
     pub(crate) fn new(seed: u64) -> Self {
-        ExposedRegions { regions: BTreeMap::new(), seed, keys: 0 }
+        ExposedRegions { regions: BTreeMap::new(), seed, keys: 0, done: RegionUse::default() }
     }
 
     /// Exposes memory. `Err`: the memory can't be written, and the rights are to write it.
@@ -107,7 +132,13 @@ impl ExposedRegions {
             self.keys += 1;
             let key = RegionKey(hasher.finish());
             if let Entry::Vacant(free) = self.regions.entry(key) {
-                free.insert(ExposedRegion { memory, rights, base: 0, is_named: false });
+                free.insert(ExposedRegion {
+                    memory,
+                    rights,
+                    base: 0,
+                    is_named: false,
+                    done: RegionUse::default(),
+                });
                 return Ok(key);
             }
         }
@@ -126,7 +157,13 @@ impl ExposedRegions {
         match self.regions.entry(key) {
             Entry::Occupied(_) => Err((memory, IN_USE)),
             Entry::Vacant(free) => {
-                free.insert(ExposedRegion { memory, rights, base, is_named: true });
+                free.insert(ExposedRegion {
+                    memory,
+                    rights,
+                    base,
+                    is_named: true,
+                    done: RegionUse::default(),
+                });
                 Ok(())
             }
         }
@@ -148,6 +185,20 @@ impl ExposedRegions {
     /// The memory of a region, for its owner.
     pub(crate) fn memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
         self.regions.get_mut(&key).map(|region| &mut region.memory)
+    }
+
+    /// An operation was done on a region.
+    pub(crate) fn note(&mut self, key: u64, done: RegionUse) {
+        self.done.add(done);
+        if let Some(region) = self.regions.get_mut(&RegionKey(key)) {
+            region.done.add(done);
+        }
+    }
+
+    /// What was done on a region, or on all of them.
+    pub(crate) fn done(&self, key: Option<RegionKey>) -> RegionUse {
+        let Some(key) = key else { return self.done };
+        self.regions.get(&key).map_or(RegionUse::default(), |region| region.done)
     }
 
     /// The bytes that a peer may use in this way.

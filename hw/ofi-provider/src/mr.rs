@@ -8,6 +8,7 @@ use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, enter, head};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
+use crate::cntr::CounterHandle;
 use crate::handle::{EndpointHandle, Object, domain_of};
 use crate::messages::Pieces;
 use crate::parent::{Domain, RegionKeys};
@@ -103,7 +104,7 @@ unsafe fn share<P: Provider>(
     if wish.offset != 0 {
         return Err(Errno::INVALID);
     }
-    if wish.flags != 0 {
+    if wish.flags & !sys::FI_RMA_EVENT != 0 {
         return Err(Errno::BAD_FLAGS);
     }
     let access = wish.access & REMOTE;
@@ -189,7 +190,8 @@ unsafe fn region_of<'a, P: Provider>(fid: *mut sys::fid) -> Result<&'a MemoryReg
     if region.is_closed.load(Ordering::Relaxed) { Err(Errno::CLOSED) } else { Ok(region) }
 }
 
-/// `fi_mr_bind`: a region may be bound to an endpoint of its domain, and serves all of them.
+/// `fi_mr_bind`: to a counter of changes by peers; or to an endpoint of the domain, which means
+/// nothing, since a region serves all of them.
 unsafe extern "C" fn bind<P: Provider>(
     fid: *mut sys::fid,
     other: *mut sys::fid,
@@ -201,12 +203,23 @@ unsafe extern "C" fn bind<P: Provider>(
         }
         // SAFETY: the caller gives a region and an object, whose class says what it is.
         let (region, class) = unsafe { (region_of::<P>(fid)?, (*other).fclass) };
-        if flags != 0 || class != sys::FI_CLASS_EP {
-            return Err(Errno::NO_SYSTEM_CALL);
+        let same = |of: &Arc<_>| Arc::ptr_eq(of, &region.domain);
+        match (class, region.shared) {
+            (sys::FI_CLASS_EP, _) if flags == 0 => {
+                // SAFETY: it is an endpoint.
+                let endpoint = unsafe { EndpointHandle::<P>::of(other.cast()) };
+                if same(&endpoint.domain) { Ok(()) } else { Err(Errno::DOMAIN) }
+            }
+            (sys::FI_CLASS_CNTR, Some(key)) if flags == sys::FI_REMOTE_WRITE => {
+                // SAFETY: it is a counter.
+                let counter = unsafe { CounterHandle::<P>::of(other.cast()) };
+                if !same(&counter.domain) {
+                    return Err(Errno::DOMAIN);
+                }
+                region.domain.lock().bind_region(key, counter.key)
+            }
+            _ => Err(Errno::INVALID),
         }
-        // SAFETY: it is an endpoint.
-        let endpoint = unsafe { EndpointHandle::<P>::of(other.cast()) };
-        if Arc::ptr_eq(&endpoint.domain, &region.domain) { Ok(()) } else { Err(Errno::DOMAIN) }
     })
 }
 

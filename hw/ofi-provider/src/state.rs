@@ -99,9 +99,21 @@ impl<P: Provider> State<P> {
         Ok(())
     }
 
+    /// Counts in a counter what peers change in a region.
+    pub(crate) fn bind_region(&mut self, region: u64, counter: Key) -> Result<()> {
+        closed(self.tables.counters.get_mut(counter))?.regions += 1;
+        self.tables.region_counters.entry(region).or_default().push(counter);
+        Ok(())
+    }
+
     /// Peers no longer use the region with this key.
     pub(crate) fn remove_region(&mut self, key: u64) {
         self.regions.remove(&key);
+        for counter in self.tables.region_counters.remove(&key).into_iter().flatten() {
+            if let Some(counter) = self.tables.counters.get_mut(counter) {
+                counter.regions -= 1;
+            }
+        }
         for endpoint in self.endpoints.keys_where(|_| true) {
             if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
                 endpoint.conceal(key);
@@ -255,9 +267,10 @@ impl<P: Provider> State<P> {
         Ok(())
     }
 
-    /// Closes a counter that no endpoint is bound to.
+    /// Closes a counter that no endpoint and no memory region is bound to.
     pub(crate) fn close_counter(&mut self, key: Key) -> Result<()> {
-        if !closed(self.tables.counters.get(key))?.endpoints.is_empty() {
+        let counter = closed(self.tables.counters.get(key))?;
+        if !counter.endpoints.is_empty() || counter.regions > 0 {
             return Err(Errno::BUSY);
         }
         self.tables.counters.remove(key);
@@ -353,7 +366,11 @@ impl<P: Provider> State<P> {
 
     /// Makes progress on the endpoints of a counter.
     pub(crate) fn progress_counter(&mut self, key: Key) -> Result<()> {
-        for endpoint in closed(self.tables.counters.get(key))?.endpoints.clone() {
+        let counter = closed(self.tables.counters.get(key))?;
+        // Any endpoint may serve a region.
+        let all = || self.endpoints.keys_where(|_| true);
+        let endpoints = if counter.regions > 0 { all() } else { counter.endpoints.clone() };
+        for endpoint in endpoints {
             self.progress(endpoint, None);
         }
         Ok(())

@@ -34,7 +34,8 @@ pub(crate) const ONE_SIDED: u64 = sys::FI_RMA
     | sys::FI_READ
     | sys::FI_WRITE
     | sys::FI_REMOTE_READ
-    | sys::FI_REMOTE_WRITE;
+    | sys::FI_REMOTE_WRITE
+    | sys::FI_RMA_EVENT;
 /// The orders that are kept between one-sided operations, as the table of `tagmatch::Remote` says.
 pub(crate) const ONE_SIDED_ORDER: u64 = sys::FI_ORDER_RMA_RAW
     | sys::FI_ORDER_RMA_WAW
@@ -64,7 +65,8 @@ pub(crate) const RECEIVE_CAPS: u64 = sys::FI_MSG
     | sys::FI_RMA
     | sys::FI_ATOMIC
     | sys::FI_REMOTE_READ
-    | sys::FI_REMOTE_WRITE;
+    | sys::FI_REMOTE_WRITE
+    | sys::FI_RMA_EVENT;
 /// Default flags of sends.
 pub(crate) const SEND_FLAGS: u64 = sys::FI_COMPLETION
     | sys::FI_INJECT

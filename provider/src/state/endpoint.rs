@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 
 use tagmatch::{
-    Address, Buffer, End, EndTaker, Error, Local, Match, Message, Peer, Region, Status, Tag,
-    TagMask, Worker,
+    Address, Buffer, End, EndTaker, Error, Match, Message, Peer, RegionUse, Status, Tag, TagMask,
+    Worker,
 };
 use tagmatch_device::OrBug;
 use tagmatch_device::slab::{Key, Slab};
@@ -16,6 +16,7 @@ use super::depths::Depths;
 use super::held::HeldReceive;
 use super::operation::{OPERATIONS_MAX, OperationUnderWay, Receive, is_receive_of};
 use super::pending::Pending;
+use super::remote::ServedRegion;
 use super::stalls::Stalls;
 use crate::errno::{self, Errno, Reason, Result};
 use crate::report;
@@ -57,11 +58,15 @@ pub(crate) struct Endpoint {
     /// Messages that were claimed, by the context of the claim.
     pub(crate) claimed: HashMap<usize, Message>,
     /// The memory regions that peers may use, by their keys.
-    pub(crate) regions: HashMap<u64, Region<Local>>,
+    pub(crate) regions: HashMap<u64, ServedRegion>,
+    /// What peers had done on all of them when that was counted last.
+    pub(crate) counted: RegionUse,
     /// One-sided operations that are under way.
     pub(crate) remote_under_way: usize,
     /// Peers may write, and tell of it.
     takes_notices: bool,
+    /// What peers do is counted (`FI_RMA_EVENT`).
+    counts_peers: bool,
     /// How long the lists were, for the report.
     pub(crate) depths: Depths,
     /// Sends that wait for their receivers.
@@ -145,8 +150,10 @@ impl Endpoint {
             multis: 0,
             claimed: HashMap::new(),
             regions: HashMap::new(),
+            counted: RegionUse::default(),
             remote_under_way: 0,
             takes_notices: opened.caps & sys::FI_REMOTE_WRITE != 0,
+            counts_peers: opened.caps & sys::FI_RMA_EVENT != 0,
             depths: Depths::default(),
             stalls: Stalls::default(),
             rounds: 0,
@@ -255,6 +262,9 @@ impl Endpoint {
         }
         if self.takes_notices {
             self.tell_notices(sinks);
+        }
+        if self.counts_peers {
+            self.count_peers(sinks);
         }
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(LISTS_EVERY) {

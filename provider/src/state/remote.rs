@@ -1,7 +1,7 @@
 //! One-sided operations: fi_rma(3), fi_atomic(3).
 
 use tagmatch::raw::{self, RegionName};
-use tagmatch::{AtomicAction, Buffer, Failed, Rights};
+use tagmatch::{AtomicAction, Buffer, Failed, Local, Region, Rights};
 use tagmatch_ofi_provider::{
     AtomicForm, Entry, Memory, RemoteAtomic, RemoteCall, RemoteUse, SharedRegion,
 };
@@ -42,6 +42,13 @@ fn kind_of(what: &RemoteUse) -> u64 {
         RemoteUse::Atomic(RemoteAtomic { old: Some(_), .. }) => sys::FI_ATOMIC | sys::FI_READ,
         RemoteUse::Atomic(_) => sys::FI_ATOMIC | sys::FI_WRITE,
     }
+}
+
+/// A memory region that peers may use.
+pub(crate) struct ServedRegion {
+    region: Region<Local>,
+    /// How often peers had changed it when that was counted last.
+    changes: u64,
 }
 
 /// An operation for the worker.
@@ -99,7 +106,7 @@ impl Endpoint {
         // by `conceal`, before `fi_close` returns.
         let exposed = unsafe { raw::expose(&self.worker, memory.as_ptr(), memory.len(), name) };
         let exposed = exposed.map_err(|error| errno::of_error(&error).errno())?;
-        self.regions.insert(key, exposed);
+        self.regions.insert(key, ServedRegion { region: exposed, changes: 0 });
         Ok(())
     }
 
@@ -182,6 +189,23 @@ impl Endpoint {
             let source = self.source(sinks.vectors(), notice.peer);
             let entry = Entry { data: notice.value, source, ..Entry::new(0, kind) };
             self.bound.put(sinks, entry, true);
+        }
+    }
+
+    /// Counts what peers have done since the last time.
+    #[inline(never)]
+    pub(super) fn count_peers(&mut self, sinks: &mut Sinks<'_>) {
+        let done = self.worker.regions_done();
+        if done == self.counted {
+            return;
+        }
+        self.bound.count_all(sinks, sys::FI_REMOTE_READ, done.reads - self.counted.reads);
+        self.bound.count_all(sinks, sys::FI_REMOTE_WRITE, done.writes - self.counted.writes);
+        self.counted = done;
+        for (key, served) in &mut self.regions {
+            let changes = served.region.done().changes;
+            sinks.count_changes(*key, changes - served.changes);
+            served.changes = changes;
         }
     }
 }

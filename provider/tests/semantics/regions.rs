@@ -3,7 +3,8 @@
 use std::ffi::c_int;
 
 use crate::client::{
-    Domain, Hints, Memory, Node, Place, QueueSettings, Region, World, alone_one_sided, sys,
+    Domain, Elements, Hints, Memory, Node, Place, QueueSettings, Region, World, alone_one_sided,
+    sys, within_limit,
 };
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
@@ -74,12 +75,12 @@ fn keys_and_addresses_are_those_of_the_mode() {
             let place = Place { peer, key: region.key(), address: start + 3 };
             let to = Memory::new(4);
             node.endpoint.read(to, place, 1).unwrap();
-            let entry = crate::client::within_limit("an entry", || node.queue.poll());
+            let entry = within_limit("an entry", || node.queue.poll());
             assert_eq!((entry.failure, to.bytes()), (0, b"3456".to_vec()), "{mode:x}");
             // Before the region's beginning there is nothing.
             let before = Place { address: start.wrapping_sub(1), ..place };
             node.endpoint.read(to, before, 2).unwrap();
-            let entry = crate::client::within_limit("an entry", || node.queue.poll());
+            let entry = within_limit("an entry", || node.queue.poll());
             assert_eq!(entry.failure, sys::FI_EACCES, "{mode:x}");
             region.close().unwrap();
             node.close();
@@ -176,8 +177,8 @@ fn memory_that_cannot_be_a_region_is_refused() {
         };
         assert_eq!(Region::open_as(domain, &attributes(0), 0).err(), Some(sys::FI_EINVAL));
         assert_eq!(Region::open_as(domain, &attributes(1), 0).err(), Some(sys::FI_EINVAL));
-        let event = Region::open_as(domain, &attributes(0), sys::FI_RMA_EVENT);
-        assert_eq!(event.err(), Some(sys::FI_EBADFLAGS));
+        let flagged = Region::open_as(domain, &attributes(0), sys::FI_PEEK);
+        assert_eq!(flagged.err(), Some(sys::FI_EBADFLAGS));
         domain.close();
     });
 }
@@ -216,6 +217,97 @@ fn no_peer_reaches_memory_whose_region_is_closed() {
         assert!(memory.bytes() == from.bytes());
         late.close_in_domain();
         region.close().unwrap();
+    });
+}
+
+#[test]
+fn a_counter_counts_what_peers_change_in_a_region() {
+    alone_one_sided("regions::a_counter_counts_what_peers_change_in_a_region", || {
+        let caps = sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT;
+        let world = World::of(2, &Hints { caps, ..hints(0) }, BOTH);
+        let domain = world.node(1).domain;
+        let memory = Memory::new(100_000);
+        let regions = [1, 2].map(|key| domain.region(memory, key));
+        let counters = [1, 2].map(|_| domain.counter());
+        let bind = |index: usize, flags| regions[index].bind(counters[index].counter.cast(), flags);
+        assert_eq!(bind(0, sys::FI_REMOTE_READ), Err(sys::FI_EINVAL));
+        assert_eq!(bind(0, 0), Err(sys::FI_EINVAL));
+        let foreign = world.node(0).domain.counter();
+        let bound = regions[0].bind(foreign.counter.cast(), sys::FI_REMOTE_WRITE);
+        assert_eq!(bound, Err(sys::FI_EDOMAIN));
+        foreign.close().unwrap();
+        for index in [0, 1] {
+            bind(index, sys::FI_REMOTE_WRITE).unwrap();
+        }
+        let endpoint = world.endpoint(0);
+        let place = |key| Place { peer: world.address(1), key, address: 0 };
+        let one = Memory::of(&1u64.to_ne_bytes());
+        let sum = Elements { op: sys::FI_SUM, datatype: sys::FI_UINT64, size: 8 };
+        let read = Elements { op: sys::FI_ATOMIC_READ, ..sum };
+        endpoint.write(Memory::of(&[0; 100_000]), place(1), 1).unwrap();
+        endpoint.atomic(one, place(1), sum, 2).unwrap();
+        endpoint.fetch_atomic([one, Memory::new(8)], place(1), sum, 3).unwrap();
+        endpoint.fetch_atomic([one, Memory::new(8)], place(1), read, 4).unwrap();
+        endpoint.read(Memory::new(10), place(1), 5).unwrap();
+        (1..=5).for_each(|context| assert_eq!(world.success(0, context).failure, 0));
+        endpoint.write(Memory::new(100_001), place(1), 6).unwrap();
+        world.failure(0, 6, sys::FI_EACCES);
+        endpoint.write(one, place(2), 7).unwrap();
+        world.success(0, 7);
+        assert_eq!(counters.map(|counter| counter.wait(1, 20_000)), [Ok(0), Ok(0)]);
+        world.settle();
+        assert_eq!(counters.map(|counter| counter.value()), [3, 1]);
+        assert_eq!(counters.map(|counter| counter.errors()), [0, 0]);
+        assert_eq!(counters[0].close(), Err(sys::FI_EBUSY));
+        for (region, counter) in regions.iter().zip(&counters) {
+            region.close().unwrap();
+            counter.close().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_counter_of_an_endpoint_counts_what_peers_do_there() {
+    alone_one_sided("regions::a_counter_of_an_endpoint_counts_what_peers_do_there", || {
+        let counted = |caps| {
+            let domain = Domain::of(&Hints { caps, ..hints(0) });
+            let vector = domain.vector(sys::FI_AV_TABLE);
+            let queue = domain.queue(QueueSettings::default());
+            let endpoint = domain.endpoint();
+            let counters = [sys::FI_REMOTE_READ, sys::FI_REMOTE_WRITE].map(|flag| {
+                let counter = domain.counter();
+                endpoint.bind_counter(counter, flag).unwrap();
+                counter
+            });
+            endpoint.bind_vector(vector).unwrap();
+            endpoint.bind_queue(queue, BOTH).unwrap();
+            endpoint.enable().unwrap();
+            let peer = vector.add(endpoint.name());
+            let region = domain.region(Memory::of(&[0; 100_000]), 0);
+            let place = Place { peer, key: 0, address: 0 };
+            let long = Memory::new(100_000);
+            let one = Memory::of(&1u64.to_ne_bytes());
+            let sum = Elements { op: sys::FI_SUM, datatype: sys::FI_UINT64, size: 8 };
+            endpoint.write(long, place, 1).unwrap();
+            endpoint.writedata(one, 5, place, 1).unwrap();
+            endpoint.atomic(one, place, sum, 1).unwrap();
+            endpoint.read(long, place, 1).unwrap();
+            endpoint.fetch_atomic([one, Memory::new(8)], place, sum, 1).unwrap();
+            endpoint.read(long, Place { key: 1, ..place }, 1).unwrap();
+            // Six operations, and the data of a write.
+            (0..7).for_each(|_| assert!(within_limit("an entry", || queue.poll()).context < 2));
+            let values = counters.map(|counter| counter.value());
+            region.close().unwrap();
+            endpoint.close().unwrap();
+            counters.iter().for_each(|counter| counter.close().map(|_| ()).unwrap());
+            queue.close().unwrap();
+            vector.close().unwrap();
+            domain.close();
+            values
+        };
+        let caps = sys::FI_RMA | sys::FI_ATOMIC;
+        assert_eq!(counted(caps | sys::FI_RMA_EVENT), [2, 3]);
+        assert_eq!(counted(caps), [0, 0]);
     });
 }
 

@@ -1,5 +1,6 @@
 //! What an endpoint is bound to, and where the ends of its operations go.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tagmatch_device::slab::{Key, Slab};
@@ -88,6 +89,8 @@ pub(crate) struct DomainTables<A> {
     pub(crate) queues: Slab<Queue>,
     pub(crate) counters: Slab<Counter>,
     pub(crate) vectors: Slab<Vector<A>>,
+    /// The counters of what peers change in memory regions, by the regions' keys.
+    pub(crate) region_counters: BTreeMap<u64, Vec<Key>>,
 }
 
 impl<A> Default for DomainTables<A> {
@@ -95,7 +98,8 @@ impl<A> Default for DomainTables<A> {
         let queues = Slab::default();
         let counters = Slab::default();
         let vectors = Slab::default();
-        DomainTables { queues, counters, vectors }
+        let region_counters = BTreeMap::new();
+        DomainTables { queues, counters, vectors, region_counters }
     }
 }
 
@@ -130,6 +134,16 @@ impl<A> Sinks<'_, A> {
             && output.room() > 0
             && !(bound.opened.source && output.tells_sources());
         is_direct.then_some(output)
+    }
+
+    /// Peers have changed a memory region so many times.
+    pub fn count_changes(&mut self, region: u64, count: u64) {
+        let DomainTables { counters, region_counters, .. } = &mut self.tables;
+        for counter in region_counters.get(&region).into_iter().flatten() {
+            if let Some(counter) = counters.get_mut(*counter) {
+                counter.add_all(count);
+            }
+        }
     }
 
     /// Adds an entry to a queue. Further entries of that queue go behind it, also those of this
@@ -290,6 +304,15 @@ impl Bindings {
     pub fn count<A>(&self, sinks: &mut Sinks<'_, A>, flags: u64, is_success: bool) {
         if self.is_counting {
             self.count_in_each(sinks, flags, is_success);
+        }
+    }
+
+    /// Counts operations of peers that have succeeded.
+    pub fn count_all<A>(&self, sinks: &mut Sinks<'_, A>, flags: u64, count: u64) {
+        for counts in self.counters.iter().filter(|counts| counts.flags & flags & COUNTED != 0) {
+            if let Some(counter) = sinks.tables.counters.get_mut(counts.counter) {
+                counter.add_all(count);
+            }
         }
     }
 

@@ -12,6 +12,8 @@ pub(crate) struct Counter {
     pub(crate) errors: u64,
     /// The endpoints that are bound to it.
     pub(crate) endpoints: Vec<Key>,
+    /// How many memory regions are bound to it.
+    pub(crate) regions: usize,
 }
 
 impl Counter {
@@ -19,5 +21,10 @@ impl Counter {
     pub(crate) fn add(&mut self, is_success: bool) {
         let number = if is_success { &mut self.value } else { &mut self.errors };
         *number = number.wrapping_add(1);
+    }
+
+    /// Counts operations that have succeeded.
+    pub(crate) fn add_all(&mut self, count: u64) {
+        self.value = self.value.wrapping_add(count);
     }
 }
