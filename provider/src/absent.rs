@@ -1,5 +1,5 @@
-//! Operations that this provider doesn't have: remote memory access, atomic and collective
-//! operations.
+//! Operations that an endpoint doesn't have: collective ones, and remote memory access and atomic
+//! operations where it wasn't opened for them.
 //!
 //! A program that asks for one although `fi_getinfo` offers none gets `-FI_ENOSYS`. Some MPI
 //! libraries drop that answer and wait for ever, so the first such call of each operation is told
@@ -15,7 +15,8 @@ use tagmatch_os::notice;
 /// What people can set so that their MPI library does without these operations.
 const REMEDY: &str = "The MPI library may wait for it for ever. MPICH does without it unless \
     MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL is read or write: leave that at auto. Intel MPI needs it for \
-    one-sided operations of more than some 12,000 bytes: run these with FI_PROVIDER=tcp. See \
+    one-sided operations of more than some 12,000 bytes: run these with FI_PROVIDER=tcp. The \
+    provider has remote memory access and atomic operations with TAGMATCH_FI_ONE_SIDED=on. See \
     docs/provider.md, What is not supported.";
 
 /// An operation that there is not.
@@ -63,7 +64,7 @@ absent! {
 #[cold]
 fn tell(name: &str) {
     notice::tell(&format!(
-        "tagmatch: the program has called {name}, which this provider doesn't have. {REMEDY}"
+        "tagmatch: the program has called {name}, which this endpoint doesn't have. {REMEDY}"
     ));
 }
 

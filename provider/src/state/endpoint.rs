@@ -63,10 +63,8 @@ pub(crate) struct Endpoint {
     pub(crate) counted: RegionUse,
     /// One-sided operations that are under way.
     pub(crate) remote_under_way: usize,
-    /// Peers may write, and tell of it.
-    takes_notices: bool,
-    /// What peers do is counted (`FI_RMA_EVENT`).
-    counts_peers: bool,
+    /// Peers may have one-sided operations on regions.
+    serves_peers: bool,
     /// How long the lists were, for the report.
     pub(crate) depths: Depths,
     /// Sends that wait for their receivers.
@@ -152,8 +150,7 @@ impl Endpoint {
             regions: HashMap::new(),
             counted: RegionUse::default(),
             remote_under_way: 0,
-            takes_notices: opened.caps & sys::FI_REMOTE_WRITE != 0,
-            counts_peers: opened.caps & sys::FI_RMA_EVENT != 0,
+            serves_peers: opened.caps & (sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE) != 0,
             depths: Depths::default(),
             stalls: Stalls::default(),
             rounds: 0,
@@ -260,11 +257,8 @@ impl Endpoint {
         if !(is_plain && self.progress_directly(sinks)) {
             self.progress_fully(sinks);
         }
-        if self.takes_notices {
-            self.tell_notices(sinks);
-        }
-        if self.counts_peers {
-            self.count_peers(sinks);
+        if self.serves_peers {
+            self.tell_of_peers(sinks);
         }
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(LISTS_EVERY) {

@@ -181,20 +181,23 @@ impl Endpoint {
         !self.operations.keys_where(is_send).is_empty()
     }
 
-    /// Puts what peers tell with their writes into the completion queue of receives.
+    /// Puts what peers tell with their writes into the completion queue of receives, and counts
+    /// what peers have done.
     #[inline(never)]
-    pub(super) fn tell_notices(&mut self, sinks: &mut Sinks<'_>) {
+    pub(super) fn tell_of_peers(&mut self, sinks: &mut Sinks<'_>) {
         while let Some(notice) = self.worker.next_notice() {
             let kind = sys::FI_RMA | sys::FI_REMOTE_WRITE | sys::FI_REMOTE_CQ_DATA;
             let source = self.source(sinks.vectors(), notice.peer);
             let entry = Entry { data: notice.value, source, ..Entry::new(0, kind) };
             self.bound.put(sinks, entry, true);
         }
+        if self.bound.opened.caps & sys::FI_RMA_EVENT != 0 {
+            self.count_peers(sinks);
+        }
     }
 
     /// Counts what peers have done since the last time.
-    #[inline(never)]
-    pub(super) fn count_peers(&mut self, sinks: &mut Sinks<'_>) {
+    fn count_peers(&mut self, sinks: &mut Sinks<'_>) {
         let done = self.worker.regions_done();
         if done == self.counted {
             return;

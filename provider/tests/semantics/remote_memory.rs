@@ -381,3 +381,53 @@ fn a_thread_that_sleeps_is_woken_by_one_sided_operations() {
         region.close().unwrap();
     });
 }
+
+#[test]
+fn operations_on_a_peer_that_has_left_fail() {
+    alone_one_sided("remote_memory::operations_on_a_peer_that_has_left_fail", || {
+        let world = World::of(1, &hints(), BOTH);
+        let owner = Node::of(&hints(), QueueSettings::default(), BOTH);
+        let region = owner.domain.region(Memory::new(4 << 20), 1);
+        let peer = world.node(0).vector.add(owner.name);
+        let place = Place { peer, key: 1, address: 0 };
+        let endpoint = world.endpoint(0);
+        let long = Memory::new(4 << 20);
+        endpoint.read(long.part(0, 8), place, 0).unwrap();
+        let entry = within_limit("an entry", || {
+            owner.queue.progress();
+            world.queue(0).poll()
+        });
+        assert_eq!((entry.context, entry.failure), (0, 0));
+        endpoint.write(long, place, 1).unwrap();
+        endpoint.read(long, place, 2).unwrap();
+        endpoint.inject_write(b"x", place).unwrap();
+        region.close().unwrap();
+        owner.close();
+        world.failure(0, 1, sys::FI_ENOTCONN);
+        world.failure(0, 2, sys::FI_ENOTCONN);
+        world.failure(0, 0, sys::FI_ENOTCONN);
+        // It is known now that the peer is gone.
+        endpoint.write(long, place, 3).unwrap();
+        world.failure(0, 3, sys::FI_ENOTCONN);
+        assert_eq!(endpoint.inject_write(b"x", place), Err(sys::FI_ENOTCONN));
+        world.expect_silence();
+    });
+}
+
+#[test]
+fn as_many_operations_as_are_told_are_under_way_and_no_more() {
+    let name = "remote_memory::as_many_operations_as_are_told_are_under_way_and_no_more";
+    alone_one_sided(name, || {
+        let (world, memory, region, place) = world(8);
+        let endpoint = world.endpoint(0);
+        // SAFETY: `fi_getinfo` gave all parts.
+        let size = unsafe { (*(*world.node(0).domain.info).tx_attr).size };
+        (0..size).for_each(|_| assert_eq!(endpoint.inject_write(b"injected", place), Ok(0)));
+        assert_eq!(endpoint.inject_write(b"too many", place), Err(sys::FI_EAGAIN));
+        let room = Memory::new(8);
+        world.until("room", || endpoint.read(room, place, 1).ok());
+        world.success(0, 1);
+        assert_eq!((memory.bytes(), room.bytes()), (b"injected".to_vec(), b"injected".to_vec()));
+        region.close().unwrap();
+    });
+}
