@@ -16,7 +16,7 @@ use super::depths::Depths;
 use super::held::HeldReceive;
 use super::operation::{OPERATIONS_MAX, OperationUnderWay, Receive, is_receive_of};
 use super::pending::Pending;
-use super::remote::ServedRegion;
+use super::served::ServedRegion;
 use super::stalls::Stalls;
 use crate::errno::{self, Errno, Reason, Result};
 use crate::report;

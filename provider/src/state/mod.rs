@@ -10,6 +10,7 @@ mod pending;
 mod receive;
 mod remote;
 mod send;
+mod served;
 mod sorting;
 mod stalls;
 

@@ -1,7 +1,7 @@
 //! One-sided operations: fi_rma(3), fi_atomic(3).
 
 use tagmatch::raw::{self, RegionName};
-use tagmatch::{AtomicAction, Buffer, Failed, Local, Region, Rights};
+use tagmatch::{AtomicAction, Buffer, Failed, Rights};
 use tagmatch_ofi_provider::{
     AtomicForm, Entry, Memory, RemoteAtomic, RemoteCall, RemoteUse, SharedRegion,
 };
@@ -10,6 +10,7 @@ use tagmatch_ofi_sys as sys;
 use super::endpoint::{Endpoint, Sinks};
 use super::operation::{OperationUnderWay, Receive};
 use super::send::immediate;
+use super::served::ServedRegion;
 use crate::elements;
 use crate::errno::{self, Errno, Result};
 use crate::info::{INJECT_MAX, MANY};
@@ -42,13 +43,6 @@ fn kind_of(what: &RemoteUse) -> u64 {
         RemoteUse::Atomic(RemoteAtomic { old: Some(_), .. }) => sys::FI_ATOMIC | sys::FI_READ,
         RemoteUse::Atomic(_) => sys::FI_ATOMIC | sys::FI_WRITE,
     }
-}
-
-/// A memory region that peers may use.
-pub(crate) struct ServedRegion {
-    region: Region<Local>,
-    /// How often peers had changed it when that was counted last.
-    changes: u64,
 }
 
 /// An operation for the worker.
