@@ -5,8 +5,9 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, EventDescriptor, EventSink, Exposure, ExposureId,
-    Flush, JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId, Polled, RawMemory,
-    ReadError, ReadMode, ReadRequest, Refused, Registered, TagList, hand_on,
+    Flush, JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId, Polled, PublishedRegion,
+    RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, Registered,
+    TagList, hand_on,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -193,6 +194,18 @@ impl Device for WorkerDevice {
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         on!(self, device => device.read(request))
+    }
+
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        on!(self, device => device.publish(region))
+    }
+
+    fn unpublish(&mut self, key: u64) -> bool {
+        on!(self, device => device.unpublish(key))
+    }
+
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        on!(self, device => device.access(access))
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tagmatch_device::Buffer;
+use tagmatch_device::{Buffer, RegionPlace};
 use tagmatch_fallback::{NamedRegion, RegionKey, RegionUse, Rights};
 
 use crate::access::{Access, State};
@@ -19,6 +19,8 @@ use crate::worker::WorkerOf;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     pub(crate) key: RegionKey,
+    /// Where the peers that can access the region by themselves find it.
+    pub(crate) place: RegionPlace,
     length: u64,
     rights: Rights,
 }
@@ -30,7 +32,8 @@ impl Token {
 
     /// A token of a region of which nothing but its key is known here.
     pub(crate) fn of_key(key: u64) -> Self {
-        Token { key: RegionKey(key), length: u64::MAX, rights: Rights::ALL }
+        let place = RegionPlace::default();
+        Token { key: RegionKey(key), place, length: u64::MAX, rights: Rights::ALL }
     }
 
     /// The token as bytes.
@@ -40,6 +43,8 @@ impl Token {
         bytes[1] = self.rights.bits();
         bytes[8..16].copy_from_slice(&self.key.0.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.length.to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.place.record.to_be_bytes());
+        bytes[32..40].copy_from_slice(&self.place.address.to_be_bytes());
         bytes
     }
 
@@ -52,7 +57,9 @@ impl Token {
         let number = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| bytes[at + index]));
         let key = RegionKey(number(8));
         let length = number(16);
-        let token = Rights::from_bits(bytes[1]).map(|rights| Token { key, length, rights });
+        let place = RegionPlace { record: number(24), address: number(32) };
+        let rights = Rights::from_bits(bytes[1]);
+        let token = rights.map(|rights| Token { key, place, length, rights });
         token.filter(|token| token.to_bytes() == *bytes).ok_or(Error::BadToken)
     }
 
@@ -81,7 +88,8 @@ impl fmt::Debug for Token {
 /// back. From then on no peer reaches it.
 ///
 /// The memory is looked at and changed by [`read`](Self::read) and [`write`](Self::write)
-/// meanwhile: peers change it at any time at which the worker makes progress.
+/// meanwhile: peers change it at any time at which the worker makes progress, and over shared
+/// memory at any time ([`Remote`](crate::Remote) has the ways).
 pub struct Region<A: Access> {
     access: A,
     token: Token,
@@ -92,7 +100,8 @@ impl<A: Access> Region<A> {
     pub(crate) fn named(access: &A, region: NamedRegion, length: usize) -> Self {
         let NamedRegion { key, rights, .. } = region;
         let length = length as u64;
-        Region { access: access.clone(), token: Token { key, length, rights } }
+        let place = RegionPlace::default();
+        Region { access: access.clone(), token: Token { key, place, length, rights } }
     }
 
     /// Names the region for peers.
@@ -155,6 +164,10 @@ impl<A: Access> Region<A> {
 
     /// Closes the region and gives its memory back. Operations of peers that are under way fail
     /// there ([`RemoteFault`](crate::RemoteFault)); a put may have written a part of its bytes.
+    ///
+    /// Over shared memory, peers that are in the middle of a put are waited for, mostly for some
+    /// microseconds. If one is stopped there, then after a tenth of a second this gives a copy of
+    /// the memory, and the memory itself is never used again.
     pub fn close(self) -> Buffer {
         self.take().unwrap_or_default()
     }
@@ -198,7 +211,8 @@ impl<A: Access> WorkerOf<A> {
     /// Exposes memory to one-sided operations of all peers that have the region's token.
     ///
     /// **Progress.** Operations by messages are carried out when this worker makes progress; a
-    /// [`ProgressThread`](crate::ProgressThread) makes it without calls.
+    /// [`ProgressThread`](crate::ProgressThread) makes it without calls. Over shared memory, peers
+    /// do most puts and gets by themselves ([`Remote`](crate::Remote) has the ways).
     ///
     /// # Errors
     /// The rights are to write memory that can only be read, the buffer is one of several slices,
@@ -214,7 +228,8 @@ impl<A: Access> WorkerOf<A> {
             self.access.with(|state| state.engine.as_dyn_mut().expose_region(memory, rights));
         match exposed {
             Ok(key) => {
-                let token = Token { key, length, rights };
+                let place = self.access.with(|state| state.engine.as_dyn().region_place(key));
+                let token = Token { key, place, length, rights };
                 Ok(Region { access: self.access.clone(), token })
             }
             Err((buffer, fault)) => Err(Failed { error: self.error(fault), buffer }),

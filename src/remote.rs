@@ -224,8 +224,8 @@ impl<A: Access> Remote<A> {
     }
 
     fn posted(&self, at: u64, action: RemoteAction, context: Option<u64>) -> Posted {
-        let operation =
-            RemoteOperation { peer: self.peer, key: self.token.key, offset: at, action };
+        let Token { key, place, .. } = self.token;
+        let operation = RemoteOperation { peer: self.peer, key, place, offset: at, action };
         self.access.with(|state| {
             let posted = state.engine.as_dyn_mut().begin_remote(operation);
             match context {

@@ -87,6 +87,7 @@ impl Core {
         match event {
             Event::Message(incoming) => self.message(&incoming, ends),
             Event::ReadDone { token, into, result } => self.read_done(token, into, result),
+            Event::AccessDone(end) => self.state.accessed(end),
             Event::PeerUp { peer, limits } => self.peer_up(peer, limits),
             Event::PeerDown { peer, reason } => self.peer_down(peer, reason.into()),
             Event::Tag(event) => {
@@ -301,8 +302,7 @@ impl Core {
             return Ok(());
         }
         let matched = state.posted.take_match(tag, SourceId(peer.0));
-        let matched = matched.and_then(|index| state.requests.matched(index));
-        if let Some(matched) = matched {
+        if let Some(matched) = matched.and_then(|index| state.requests.matched(index)) {
             let request = matched.request();
             let buffer = std::mem::take(&mut matched.line.buffer);
             state.counters.posted += 1;

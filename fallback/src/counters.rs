@@ -83,6 +83,8 @@ pub struct Counters {
     /// Messages of the protocol, credits and the like included, that went out over a network, from
     /// a worker that has shared memory beside it. 0 for other workers.
     pub sent_beyond: u64,
+    /// Puts and gets that the device has done by itself, without a message: see `Remote`.
+    pub direct_remote: u64,
     /// Receives whose message was longer than their buffer.
     pub truncated: u64,
     /// Receives that were cancelled before they matched.

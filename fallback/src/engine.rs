@@ -219,6 +219,7 @@ impl<D: Device> MatchEngine for Engine<D> {
         counters.unexpected_bytes_now = state.unexpected.bytes();
         counters.sent_beyond = self.device.sent_beyond();
         counters.unregistered = self.device.unregistered();
+        counters.direct_remote = state.rma.direct;
         counters.bugs = bugs();
         counters
     }

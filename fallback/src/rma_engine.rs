@@ -1,6 +1,6 @@
 //! The calls of one-sided operations, which both engines have.
 
-use tagmatch_device::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId, RegionPlace};
 
 use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
@@ -40,8 +40,16 @@ pub trait RmaEngine {
         Err((memory, NOT_CARRIED))
     }
 
-    /// Takes a region's memory back; nobody changes it any more. Operations on the region that are
-    /// under way fail. `None`: there is no such region.
+    /// Where peers find a region that they access by themselves; for its token.
+    fn region_place(&self, key: RegionKey) -> RegionPlace {
+        let _ = key;
+        RegionPlace::default()
+    }
+
+    /// Takes a region's memory back; nobody changes it any more. If a peer that accesses it by
+    /// itself may still do so, because it is stopped in the middle, this gives a copy, and the
+    /// memory is never used again. Operations on the region that are under way fail. `None`: there
+    /// is no such region.
     fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {
         let _ = key;
         None

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_device::slab::{Key, Slab};
-use tagmatch_device::{Buffer, Bytes, OrBug, PeerId, RemoteSpan};
+use tagmatch_device::{AccessEnd, Buffer, Bytes, OrBug, PeerId, RemoteSpan};
 use tagmatch_shadow::Why;
 use tagmatch_soft::{PostedList, Tag};
 
@@ -139,6 +139,12 @@ impl ProtocolState {
         self.rma.arrived(peer, header, bytes, &mut self.requests)?;
         self.todo.push(Todo::Flush(peer));
         Ok(())
+    }
+
+    /// Takes in the end of an access of the device.
+    pub(crate) fn accessed(&mut self, end: AccessEnd) {
+        self.todo.push(Todo::Flush(end.peer));
+        self.rma.accessed(end, &mut self.requests);
     }
 
     /// See [`peer::fault`].

@@ -1,6 +1,6 @@
 //! One-sided operations on the engine that matches.
 
-use tagmatch_device::{Buffer, Device, PeerId};
+use tagmatch_device::{Buffer, Device, PeerId, RegionPlace};
 
 use crate::engine::Engine;
 use crate::error::Fault;
@@ -24,8 +24,16 @@ impl<D: Device> RmaEngine for Engine<D> {
         if memory.slices().is_some() {
             return Err((memory, OF_SLICES));
         }
-        let regions = &mut self.core.state_mut().rma.regions;
-        regions.expose(memory, rights).map_err(|memory| (memory, Fault::ReadOnlyBuffer))
+        let Engine { core, device, .. } = self;
+        let regions = &mut core.state_mut().rma.regions;
+        let key = regions.expose(memory, rights);
+        let key = key.map_err(|memory| (memory, Fault::ReadOnlyBuffer))?;
+        regions.publish(key, |region| device.publish(region));
+        Ok(key)
+    }
+
+    fn region_place(&self, key: RegionKey) -> RegionPlace {
+        self.core.state().rma.regions.place(key)
     }
 
     fn expose_named(&mut self, memory: Buffer, region: NamedRegion) -> Result<(), (Buffer, Fault)> {
@@ -36,7 +44,14 @@ impl<D: Device> RmaEngine for Engine<D> {
     }
 
     fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {
-        self.core.state_mut().rma.close_region(key)
+        let is_left_alone = self.device.unpublish(key.0);
+        let memory = self.core.state_mut().rma.close_region(key)?;
+        if is_left_alone {
+            return Some(memory);
+        }
+        let copy = memory.clone();
+        std::mem::forget(memory);
+        Some(copy)
     }
 
     fn region_memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {

@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::{Buffer, Bytes, PeerId, Refused as DeviceRefused};
+use tagmatch_device::{
+    AccessEnd, AccessKind, Buffer, Bytes, PeerId, Refused as DeviceRefused, RegionAccess,
+    RegionPlace, RegionSpan,
+};
 use tagmatch_soft::Tag;
 
 use crate::error::Fault;
@@ -102,6 +105,8 @@ pub struct RemoteOperation {
     pub peer: PeerId,
     /// The region.
     pub key: RegionKey,
+    /// Where the region's token says that it is.
+    pub place: RegionPlace,
     /// The first byte's place in it.
     pub offset: u64,
     /// The put, get or atomic operation.
@@ -113,6 +118,8 @@ pub struct RemoteOperation {
 struct PendingOperation {
     request: RequestId,
     key: RegionKey,
+    /// Where the device finds the region; none once the device has been asked to access it.
+    place: RegionPlace,
     offset: u64,
     action: RemoteAction,
     /// No message of this operation goes out before all earlier operations have ended.
@@ -151,6 +158,8 @@ pub(crate) struct InitiatorSide {
     unanswered: u32,
     /// The next operation waits for all earlier ones.
     fence: bool,
+    /// The device does the oldest operation, and has its buffer. Nothing else is under way.
+    is_accessing: bool,
 }
 
 /// The result of an attempt to send.
@@ -184,12 +193,13 @@ impl InitiatorSide {
     }
 
     pub(crate) fn begin(&mut self, request: RequestId, operation: RemoteOperation) {
-        let RemoteOperation { key, offset, action, .. } = operation;
+        let RemoteOperation { key, place, offset, action, .. } = operation;
         let is_fenced = std::mem::take(&mut self.fence);
         let step = action.length();
         self.operations.push_back(PendingOperation {
             request,
             key,
+            place,
             offset,
             action,
             is_fenced,
@@ -203,6 +213,43 @@ impl InitiatorSide {
         });
     }
 
+    /// The oldest operation, for the device to do without a message. `None`: there is none that the
+    /// device could do, or another one is under way, which would lose its place in the order.
+    /// [`InitiatorSide::accessed`] follows.
+    pub(crate) fn next_access(&mut self, peer: PeerId) -> Option<RegionAccess> {
+        let is_alone = self.sending == 0 && self.unanswered == 0 && !self.is_accessing;
+        let op = self.operations.front_mut().filter(|op| is_alone && op.sent == 0)?;
+        let (kind, buffer) = match &mut op.action {
+            RemoteAction::Put { from, notice: None } => (AccessKind::Write, from),
+            RemoteAction::Get { into } => (AccessKind::Read, into),
+            _ => return None,
+        };
+        // An operation without bytes is checked by the owner, too.
+        if op.place.is_none() || buffer.is_empty() {
+            return None;
+        }
+        let place = std::mem::take(&mut op.place);
+        let of = RegionSpan { key: op.key.0, place, offset: op.offset };
+        self.is_accessing = true;
+        Some(RegionAccess { peer, of, kind, buffer: std::mem::take(buffer) })
+    }
+
+    /// The device has done the oldest operation, or hasn't: then messages do it.
+    pub(crate) fn accessed(&mut self, end: AccessEnd, requests: &mut Requests) {
+        let AccessEnd { peer, buffer, is_done } = end;
+        let op = self.operations.front_mut().filter(|_| self.is_accessing);
+        let Some(op) = op else { return };
+        self.is_accessing = false;
+        if let RemoteAction::Put { from: own, .. } | RemoteAction::Get { into: own } =
+            &mut op.action
+        {
+            *own = buffer;
+        }
+        if is_done {
+            self.end_oldest(peer, requests);
+        }
+    }
+
     /// Sends the next message, of at most `message_max` bytes, if there is one that may go out.
     pub(crate) fn send_one(
         &mut self,
@@ -211,7 +258,8 @@ impl InitiatorSide {
     ) -> RmaSent {
         let is_first = self.sending == 0;
         let Some(op) = self.operations.get_mut(self.sending) else { return RmaSent::Nothing };
-        if op.is_fenced && !is_first || self.unanswered >= UNANSWERED_MAX {
+        let is_held_back = op.is_fenced && !is_first || self.is_accessing;
+        if is_held_back || self.unanswered >= UNANSWERED_MAX {
             return RmaSent::Nothing;
         }
         let key = op.key.0;
@@ -340,8 +388,13 @@ impl InitiatorSide {
         if !op.is_sent || op.answered < op.asked {
             return;
         }
-        let Some(op) = self.operations.pop_front() else { return };
         self.sending -= 1;
+        self.end_oldest(peer, requests);
+    }
+
+    /// Ends the oldest operation.
+    fn end_oldest(&mut self, peer: PeerId, requests: &mut Requests) {
+        let Some(op) = self.operations.pop_front() else { return };
         if self.operations.is_empty() {
             self.fence = false;
         }

@@ -1,4 +1,4 @@
-//! One-sided operations by messages: a worker puts bytes into, gets bytes from, and changes
+//! One-sided operations: a worker puts bytes into, gets bytes from, and changes
 //! elements of memory that another worker has exposed, without a receive there.
 //!
 //! 1. The owner exposes a region ([`regions`]) and tells its key by any means.
@@ -7,6 +7,14 @@
 //! 3. The owner carries the operation out when its message arrives, and answers ([`owner`]). An
 //!    operation has ended when its answer has arrived, so its bytes are visible to the owner's
 //!    processors then.
+//!
+//! **Without messages.** A device may do a put or a get by itself ([`Device::access`]), without the
+//! owner's progress. It is asked only for the oldest operation to a peer, and only while none to
+//! this peer is under way by messages; nothing else goes out to the peer until it has ended. So
+//! the order below holds as if the operation were a message whose answer has come. Where the
+//! device can't do it, or finds anything wrong, messages do the whole operation: the owner says
+//! what is wrong. A put with a notice, an atomic operation, and an operation without bytes are
+//! messages always.
 //!
 //! **Order.** The operations of one initiator to one owner are done in the order in which they
 //! began, except that the bytes of a get are read while its answer goes out, which may be after
@@ -25,7 +33,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_device::{Bytes, Device, Outgoing, PeerId, Refused};
+use tagmatch_device::{AccessEnd, Buffer, Bytes, Device, Outgoing, PeerId, Refused};
 
 use crate::error::Fault;
 use crate::peers::peer::Peer;
@@ -65,6 +73,8 @@ pub(crate) struct Rma {
     /// The peers with which any are under way.
     peers: BTreeMap<PeerId, RmaPeer>,
     notices: VecDeque<EngineNotice>,
+    /// Operations that the device has done without a message.
+    pub(crate) direct: u64,
 }
 
 /// Whether something is left to send to a peer after a turn.
@@ -82,7 +92,8 @@ pub(crate) enum RmaTurn {
 
 impl Rma {
     pub(crate) fn new(seed: u64) -> Self {
-        Rma { regions: ExposedRegions::new(seed), peers: BTreeMap::new(), notices: VecDeque::new() }
+        let regions = ExposedRegions::new(seed);
+        Rma { regions, peers: BTreeMap::new(), notices: VecDeque::new(), direct: 0 }
     }
 
     /// Begins an operation.
@@ -134,9 +145,27 @@ impl Rma {
         }
     }
 
-    /// Sends answers and operations to a peer in turn, until its turn is over.
-    pub(crate) fn send<D: Device>(&mut self, peer: &Peer, device: &mut D) -> RmaTurn {
+    /// The device has ended an access.
+    pub(crate) fn accessed(&mut self, end: AccessEnd, requests: &mut Requests) {
+        self.direct += u64::from(end.is_done);
+        if let Some(RmaPeer { initiator, .. }) = self.peers.get_mut(&end.peer) {
+            initiator.accessed(end, requests);
+        }
+    }
+
+    /// Sends answers and operations to a peer in turn, until its turn is over. The device does an
+    /// operation by itself if it can.
+    pub(crate) fn send<D: Device>(
+        &mut self,
+        peer: &Peer,
+        device: &mut D,
+        requests: &mut Requests,
+    ) -> RmaTurn {
         let id = peer.id;
+        let access = self.peers.get_mut(&id).and_then(|peer| peer.initiator.next_access(id));
+        if let Some(Err(buffer)) = access.map(|access| device.access(access)) {
+            self.accessed(AccessEnd { peer: id, buffer, is_done: false }, requests);
+        }
         self.send_to(id, MESSAGE_MAX.min(peer.eager_max + TMH_BYTES), |header, payload| {
             device.send(id, Outgoing { header, payload, immediate: None })
         })
@@ -149,7 +178,7 @@ impl Rma {
         message_max: usize,
         mut send: impl FnMut(&[u8], &[u8]) -> Result<(), Refused>,
     ) -> RmaTurn {
-        let Rma { regions, peers, notices } = self;
+        let Rma { regions, peers, notices, .. } = self;
         let Some(RmaPeer { initiator, owner }) = peers.get_mut(&id) else { return RmaTurn::Over };
         if message_max < RmaHeader::MESSAGE_MIN {
             return RmaTurn::TooShort;
@@ -220,7 +249,7 @@ impl Rma {
     }
 
     /// Takes a region's memory back.
-    pub(crate) fn close_region(&mut self, key: RegionKey) -> Option<tagmatch_device::Buffer> {
+    pub(crate) fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {
         self.regions.close(key)
     }
 

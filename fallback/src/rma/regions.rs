@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::{BitOr, Range};
 
-use tagmatch_device::Buffer;
+use tagmatch_device::{Buffer, PublishedRegion, RegionPlace};
 
 use crate::error::Fault;
 use crate::wire::{AtomicOp, RemoteFault};
@@ -99,6 +99,8 @@ struct ExposedRegion {
     base: u64,
     is_named: bool,
     done: RegionUse,
+    /// Where peers find it that access it by themselves.
+    place: RegionPlace,
 }
 
 const IN_USE: Fault = Fault::NotCarried { why: "a second region with the same key" };
@@ -112,6 +114,17 @@ pub(crate) struct ExposedRegions {
     keys: u64,
     /// What was done on all regions, also on those that were closed.
     done: RegionUse,
+}
+
+impl Drop for ExposedRegions {
+    /// A peer may be writing into a region that was not closed.
+    fn drop(&mut self) {
+        for region in std::mem::take(&mut self.regions).into_values() {
+            if !region.place.is_none() {
+                std::mem::forget(region.memory);
+            }
+        }
+    }
 }
 
 impl ExposedRegions {
@@ -138,6 +151,7 @@ impl ExposedRegions {
                     base: 0,
                     is_named: false,
                     done: RegionUse::default(),
+                    place: RegionPlace::default(),
                 });
                 return Ok(key);
             }
@@ -163,6 +177,7 @@ impl ExposedRegions {
                     base,
                     is_named: true,
                     done: RegionUse::default(),
+                    place: RegionPlace::default(),
                 });
                 Ok(())
             }
@@ -177,7 +192,29 @@ impl ExposedRegions {
         if is_named { reads | writes } else { Rights::ATOMIC }
     }
 
-    /// Takes a region's memory back. From then on its key names nothing.
+    /// Lets peers access a region by themselves: `publish` tells the device of the region.
+    pub(crate) fn publish(
+        &mut self,
+        key: RegionKey,
+        publish: impl FnOnce(&PublishedRegion<'_>) -> RegionPlace,
+    ) {
+        if let Some(region) = self.regions.get_mut(&key) {
+            region.place = publish(&PublishedRegion {
+                key: key.0,
+                memory: &region.memory,
+                reads: region.rights.contains(Rights::READ),
+                writes: region.rights.contains(Rights::WRITE),
+            });
+        }
+    }
+
+    /// See [`RmaEngine::region_place`](crate::RmaEngine::region_place).
+    pub(crate) fn place(&self, key: RegionKey) -> RegionPlace {
+        self.regions.get(&key).map_or_else(RegionPlace::default, |region| region.place)
+    }
+
+    /// Takes a region's memory back. From then on its key names nothing. No peer accesses it by
+    /// itself any more.
     pub(crate) fn close(&mut self, key: RegionKey) -> Option<Buffer> {
         self.regions.remove(&key).map(|region| region.memory)
     }

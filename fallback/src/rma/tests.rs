@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use tagmatch_device::{Buffer, Bytes};
+use tagmatch_device::{Bytes, RegionPlace};
 
 use super::*;
 use crate::requests::table::Requests;
@@ -45,7 +45,10 @@ impl Side {
 
     fn begin(&mut self, key: RegionKey, offset: u64, action: RemoteAction) -> RequestId {
         let request = self.requests.begin().unwrap();
-        self.rma.begin(request, RemoteOperation { peer: PEER, key, offset, action });
+        self.rma.begin(
+            request,
+            RemoteOperation { peer: PEER, key, place: RegionPlace::default(), offset, action },
+        );
         request
     }
 

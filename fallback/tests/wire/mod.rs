@@ -50,6 +50,8 @@ pub struct Net {
     pub loses: bool,
     /// Lengths of the buffers that nodes have allocated.
     pub allocated: Vec<usize>,
+    /// A peer may be writing into each region that is closed.
+    pub has_late_writers: bool,
     /// Nodes get no further memory.
     pub is_out_of_memory: bool,
 }
@@ -328,6 +330,10 @@ impl Device for Wire {
         self.gone.push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
         let reason = self.net.borrow().death.unwrap_or(DownReason::Gone);
         Some(Event::PeerDown { peer, reason })
+    }
+
+    fn unpublish(&mut self, _: u64) -> bool {
+        !self.net.borrow().has_late_writers
     }
 
     fn flush(&mut self, peer: PeerId, mark: &mut Option<u64>) -> Flush {

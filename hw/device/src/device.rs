@@ -8,16 +8,17 @@
 //! 3. A [`Buffer`] that is passed to the device belongs to it until an event, or the call itself,
 //!    returns it. So a read under way is safe whatever happens to the engine's request.
 //! 4. A peer that goes down is reported once: after all its messages that arrived whole, and after
-//!    the buffers of all reads from it were returned. No event of this peer follows.
+//!    the buffers of all reads and accesses were returned. No event of this peer follows.
 //! 5. Nothing that a peer does makes a call panic, block, or touch memory that isn't this device's.
-//!    One exception: a direct read over shared memory waits for pages that the peer withholds.
+//!    One exception: a direct read or an access over shared memory waits for pages that the peer
+//!    withholds.
 //!    Copied reads (`ReadPolicy::Copied` of `tagmatch-shm`) don't.
 
 use std::os::fd::BorrowedFd;
 
 use crate::{
-    Address, Buffer, Bytes, DeviceError, DownReason, Flush, LearnedChoice, PeerId, RawMemory,
-    Registered, TagEvent, TagList,
+    AccessEnd, Address, Buffer, Bytes, DeviceError, DownReason, Flush, LearnedChoice, PeerId,
+    PublishedRegion, RawMemory, RegionAccess, RegionPlace, Registered, TagEvent, TagList,
 };
 
 /// The limits of a device.
@@ -171,6 +172,8 @@ pub enum Event<'a> {
         /// `Ok` if all its bytes were read.
         result: Result<(), ReadError>,
     },
+    /// An access has ended.
+    AccessDone(AccessEnd),
     /// Something happened to the entries of the [`TagList`], or one of its operations is done.
     Tag(TagEvent),
     /// A peer is connected, so messages can be sent to it. Precedes the first message from this
@@ -305,6 +308,32 @@ pub trait Device {
     /// Returns the buffer with the reason.
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)>;
 
+    /// Lets peers read and write a region by themselves, as far as it grants that, until
+    /// [`Device::unpublish`]. Returns what a token says of it. By default nobody can.
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        let _ = region;
+        RegionPlace::default()
+    }
+
+    /// No peer begins to read or write the region with this key by itself from now on. `true`:
+    /// none is in the middle of a write either. `false`: some peer may write into the region's
+    /// memory at any time, so that the memory must never be used for anything else.
+    ///
+    /// It may block for a tenth of a second.
+    fn unpublish(&mut self, key: u64) -> bool {
+        let _ = key;
+        true
+    }
+
+    /// Starts to read or write a region of a peer without the peer's progress. If the call returns
+    /// `Ok`, [`Event::AccessDone`] ends the access. The accesses to one peer end in their order.
+    ///
+    /// # Errors
+    /// Returns the buffer: this device can't do that by itself. By default it never can.
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        Err(access.buffer)
+    }
+
     /// The next event, or `None` when there is nothing to do now.
     fn poll(&mut self) -> Option<Event<'_>>;
 
@@ -380,6 +409,7 @@ pub trait Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AccessKind, RegionSpan};
 
     /// A device that does no more than it must.
     struct Least;
@@ -448,5 +478,12 @@ mod tests {
         assert!(device.tags().is_none() && !device.has_work() && !device.forget(PeerId(1)));
         assert_eq!((device.sent_beyond(), device.unregistered()), (0, 0));
         assert!(device.learned(PeerId(1)).is_empty());
+        let memory = Buffer::zeroed(1);
+        let region = PublishedRegion { key: 1, memory: &memory, reads: true, writes: true };
+        let place = device.publish(&region);
+        assert!(place == RegionPlace::default() && device.unpublish(1));
+        let of = RegionSpan { key: 1, place, offset: 0 };
+        let access = RegionAccess { peer: PeerId(1), of, kind: AccessKind::Write, buffer: memory };
+        assert_eq!(device.access(access).unwrap_err().len(), 1);
     }
 }

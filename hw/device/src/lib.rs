@@ -12,6 +12,7 @@
 //! | [`device`] | the trait that every device implements, with its events |
 //! | [`buffer`] | memory that belongs to an operation until the operation ends |
 //! | [`Exposures`] | the table of buffers that peers may read |
+//! | [`RegionAccess`] | reading and writing memory of a peer for a one-sided operation |
 //! | [`CopiedReads`] | reading a peer's memory by messages of the device |
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
@@ -49,6 +50,7 @@ mod peer;
 mod peer_table;
 mod quota;
 mod read_message;
+mod region_access;
 mod registered;
 mod release;
 mod resize;
@@ -87,6 +89,9 @@ pub use peer::PeerId;
 pub use peer_table::{PeerState, PeerTable};
 pub use quota::Quota;
 pub use read_message::ReadMessage;
+pub use region_access::{
+    AccessEnd, AccessKind, PublishedRegion, RegionAccess, RegionPlace, RegionSpan,
+};
 pub use registered::{RawMemory, Registered};
 pub use release::{OtherRelease, Release};
 pub use room::Room;

@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
     ExposureId, Flush, Incoming, Join, LearnedChoice, Limits, Network, Outgoing, PeerId,
-    PeerNumbers, RawMemory, ReadError, ReadMode, ReadRequest, Refused, Registered, TagCaps,
-    TagList,
+    PeerNumbers, PublishedRegion, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
+    RegionAccess, RegionPlace, Registered, TagCaps, TagList,
 };
 
 use crate::knobs::ModelConfig;
@@ -183,6 +183,18 @@ impl<D: Device> Device for Model<D> {
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         self.inner.read(request)
+    }
+
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        self.inner.publish(region)
+    }
+
+    fn unpublish(&mut self, key: u64) -> bool {
+        self.inner.unpublish(key)
+    }
+
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        self.inner.access(access)
     }
 
     fn poll(&mut self) -> Option<Event<'_>> {

@@ -111,6 +111,7 @@ impl<D: Device> Model<D> {
                 return InnerPoll::Handled;
             }
             Event::ReadDone { token, into, result } => Event::ReadDone { token, into, result },
+            Event::AccessDone(end) => Event::AccessDone(end),
             Event::Tag(_) => return InnerPoll::Handled,
             Event::PeerUp { peer, limits } => Event::PeerUp { peer, limits },
             Event::PeerDown { peer, reason } => {

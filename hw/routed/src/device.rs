@@ -5,8 +5,8 @@ use std::fmt;
 use tagmatch_device::contents::{Contents, route};
 use tagmatch_device::{
     Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Flush, Join, JoinAndSleep,
-    LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, RawMemory, ReadError, ReadMode,
-    ReadRequest, Refused, Registered, TagList,
+    LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, RawMemory,
+    ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, Registered, TagList,
 };
 use tagmatch_os::event::Epoll;
 
@@ -240,6 +240,22 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         on_device_of!(self, request.peer, device => device.read(request))
+    }
+
+    /// The local device alone lets its peers do that.
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        self.local.publish(region)
+    }
+
+    fn unpublish(&mut self, key: u64) -> bool {
+        self.local.unpublish(key)
+    }
+
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        match self.networks.of(access.peer) {
+            Some(_) => Err(access.buffer),
+            None => self.local.access(access),
+        }
     }
 
     #[inline(always)]

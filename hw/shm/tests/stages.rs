@@ -138,7 +138,7 @@ impl Hub {
                 self.is_down = true;
             }
             Owned::Up(..) | Owned::Down(..) => {}
-            other @ Owned::ReadDone(..) => panic!("{other:?}"),
+            other @ (Owned::ReadDone(..) | Owned::AccessDone(..)) => panic!("{other:?}"),
         }
         None
     }

@@ -10,12 +10,15 @@
 //!   began after that one's end and ended before the look began. Of the puts of one worker, which
 //!   take effect in their order, no later one had ended, or had begun before its own look.
 //! - An operation fails only if one of its two workers has ended.
+//!
+//! In two runs of three, the wires do some puts and gets without messages, as late as a message
+//! would come; they refuse others, at once or late, which messages do then.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tagmatch_device::{Buffer, PeerId};
+use tagmatch_device::{AccessKind, Buffer, PeerId, RegionAccess, RegionPlace};
 use tagmatch_fallback::{
     Amount, AtomicOp, AtomicType, CreditConfig, ElementUse, Engine, EngineConfig, Fault,
     MatchEngine, RegionKey, RemoteAction, RemoteOperation, RequestId, Rights, RmaEngine, Send,
@@ -71,6 +74,7 @@ struct RegionOwner<D: tagmatch_device::Device> {
     engine: Option<Engine<D>>,
     node: u32,
     key: RegionKey,
+    place: RegionPlace,
     /// Requests under way, each with its place among all operations.
     requests: Vec<(RequestId, usize)>,
     /// Sends and receives of ordinary messages, whose results don't matter here.
@@ -88,12 +92,20 @@ struct OneSidedWorld<D: tagmatch_device::Device> {
     now: u64,
 }
 
-/// Runs random one-sided operations from a seed for so many steps. Gives the number of operations
-/// that have succeeded.
+/// What was done in a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OneSidedCounts {
+    /// Operations that have succeeded.
+    pub succeeded: u64,
+    /// Those that wires have done without messages, of workers that were not killed.
+    pub direct: u64,
+}
+
+/// Runs random one-sided operations from a seed for so many steps.
 ///
 /// # Errors
 /// A rule was broken.
-pub fn run_one_sided(devices: Devices, seed: u64, steps: u32) -> Result<u64, Violation> {
+pub fn run_one_sided(devices: Devices, seed: u64, steps: u32) -> Result<OneSidedCounts, Violation> {
     match devices {
         Devices::Bare(bare) => run_on(&bare, seed, steps),
         Devices::Nic(nic) => run_on(&nic, seed, steps),
@@ -102,7 +114,7 @@ pub fn run_one_sided(devices: Devices, seed: u64, steps: u32) -> Result<u64, Vio
     }
 }
 
-fn run_on<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<u64, Violation> {
+fn run_on<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<OneSidedCounts, Violation> {
     let mut random = Random::stream(seed, 11);
     let workers = random.between((2, 4)) as usize;
     let eager_max = random.between((64, 300));
@@ -114,6 +126,7 @@ fn run_on<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<u64, Violati
         delayed_per_mille: 300,
         refused_per_mille: 100,
         exposures_max: 16,
+        accesses_per_mille: Random::stream(seed, 12).pick(&[0, 500, 950]),
         machines: 0,
         seed: mix(seed ^ 0x77),
     };
@@ -141,9 +154,10 @@ fn run_on<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<u64, Violati
         let memory = Buffer::from(vec![0; REGION_BYTES]);
         let key = engine.expose_region(memory, Rights::ALL);
         let key = key.map_err(|(_, fault)| broken(fault.to_string()))?;
+        let place = engine.region_place(key);
         let requests = Vec::new();
         let messages = Vec::new();
-        members.push(RegionOwner { engine: Some(engine), node, key, requests, messages });
+        members.push(RegionOwner { engine: Some(engine), node, key, place, requests, messages });
     }
     let operations = Vec::new();
     let fetched = BTreeSet::new();
@@ -152,6 +166,21 @@ fn run_on<A: Adapter>(adapter: &A, seed: u64, steps: u32) -> Result<u64, Violati
         world.step()?;
     }
     world.finish()
+}
+
+/// Reads or writes a region as an access says. `None`: it is closed.
+fn access_memory<D: tagmatch_device::Device>(
+    owner: &mut RegionOwner<D>,
+    access: &mut RegionAccess,
+) -> Option<()> {
+    let memory = owner.engine.as_mut()?.region_memory(owner.key)?;
+    let start = usize::try_from(access.of.offset).ok()?;
+    let bytes = memory.as_mut_slice()?.get_mut(start..start + access.buffer.len())?;
+    match access.kind {
+        AccessKind::Read => access.buffer.as_mut_slice()?.copy_from_slice(bytes),
+        AccessKind::Write => bytes.copy_from_slice(&access.buffer),
+    }
+    Some(())
 }
 
 impl<D: tagmatch_device::Device> OneSidedWorld<D> {
@@ -207,7 +236,8 @@ impl<D: tagmatch_device::Device> OneSidedWorld<D> {
         };
         let key = self.members[to].key;
         let offset = offset as u64;
-        let operation = RemoteOperation { peer, key, offset, action: remote };
+        let place = self.members[to].place;
+        let operation = RemoteOperation { peer, key, place, offset, action: remote };
         let member = &mut self.members[from];
         let Some(engine) = &mut member.engine else { return Ok(()) };
         match engine.begin_remote(operation) {
@@ -261,7 +291,19 @@ impl<D: tagmatch_device::Device> OneSidedWorld<D> {
         Ok(())
     }
 
+    /// Carries out the accesses of a worker that are due.
+    fn carry_out(&mut self, at: usize) {
+        let node = self.members[at].node;
+        loop {
+            let Some((owner, mut access)) = self.net.borrow_mut().take_due(node) else { return };
+            let owner = self.members.iter_mut().find(|member| member.node == owner);
+            let is_done = owner.and_then(|owner| access_memory(owner, &mut access)).is_some();
+            self.net.borrow_mut().end_access(node, access, is_done);
+        }
+    }
+
     fn work(&mut self, at: usize, events: u32) -> Verdict {
+        self.carry_out(at);
         self.net.borrow_mut().allow(self.members[at].node, events);
         let Some(engine) = &mut self.members[at].engine else { return Ok(()) };
         engine.progress();
@@ -352,7 +394,7 @@ impl<D: tagmatch_device::Device> OneSidedWorld<D> {
     }
 
     /// Runs until nothing happens any more, and looks at the memory of all who live.
-    fn finish(mut self) -> Result<u64, Violation> {
+    fn finish(mut self) -> Result<OneSidedCounts, Violation> {
         self.net.borrow_mut().hurry = true;
         let mut rounds = 0;
         while self.members.iter().any(|member| !member.requests.is_empty()) {
@@ -390,6 +432,9 @@ impl<D: tagmatch_device::Device> OneSidedWorld<D> {
                 self.may_be_seen(look, stamp)?;
             }
         }
-        Ok(self.operations.iter().filter(|op| op.succeeded.is_some()).count() as u64)
+        let engines = self.members.iter().filter_map(|member| member.engine.as_ref());
+        let direct = engines.map(|engine| engine.counters().direct_remote).sum();
+        let succeeded = self.operations.iter().filter(|op| op.succeeded.is_some()).count() as u64;
+        Ok(OneSidedCounts { succeeded, direct })
     }
 }

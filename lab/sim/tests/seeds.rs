@@ -75,13 +75,17 @@ fn one_sided_operations_take_effect_once_and_in_order() {
     let number =
         |name, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());
     let mut succeeded = 0;
+    let mut direct = 0;
     let seeds = number("SIM_SEEDS", 300);
     for seed in 0..seeds {
         let steps = number("SIM_STEPS", 300).try_into().unwrap();
         for devices in [Devices::Bare(Bare::default()), Devices::Nic(ModelNic { fails: false })] {
             let done = run_one_sided(devices, seed, steps);
-            succeeded += done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+            let done = done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+            succeeded += done.succeeded;
+            direct += done.direct;
         }
     }
     assert!(succeeded > 2 * 60 * seeds, "{succeeded}");
+    assert!(direct > 2 * 2 * seeds, "{direct} without messages");
 }

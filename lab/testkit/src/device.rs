@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Outgoing, PeerId,
-    ReadError, Refused, Shortage,
+    AccessEnd, Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Outgoing,
+    PeerId, ReadError, Refused, Shortage,
 };
 
 use crate::process::Descriptors;
@@ -22,6 +22,8 @@ pub enum Owned {
     Message(PeerId, Option<u32>, Vec<u8>),
     /// The end of a read: its token, buffer and result.
     ReadDone(u64, Buffer, Result<(), ReadError>),
+    /// The end of an access to a region.
+    AccessDone(AccessEnd),
     /// A peer is connected, with the longest message that it receives.
     Up(PeerId, usize),
     /// A peer is down.
@@ -36,6 +38,7 @@ pub fn poll<D: Device>(device: &mut D) -> Option<Owned> {
     Some(match device.poll()? {
         Event::Message(m) => Owned::Message(m.peer, m.immediate, m.bytes.to_vec(0)),
         Event::ReadDone { token, into, result } => Owned::ReadDone(token, into, result),
+        Event::AccessDone(end) => Owned::AccessDone(end),
         Event::Tag(_) => unreachable!("a device without a tag list"),
         Event::PeerUp { peer, limits } => Owned::Up(peer, limits.message_max),
         Event::PeerDown { peer, reason } => Owned::Down(peer, reason),

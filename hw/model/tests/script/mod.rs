@@ -87,6 +87,7 @@ pub fn poll(model: &mut Model<Script>) -> Option<Seen> {
         Event::PeerUp { peer, .. } => Seen::Up(peer),
         Event::PeerDown { peer, reason } => Seen::Down(peer, reason),
         Event::Tag(event) => Seen::Tag(event),
+        Event::AccessDone(end) => panic!("an access that nobody has begun: {end:?}"),
     };
     Some(event)
 }

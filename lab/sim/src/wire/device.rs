@@ -6,8 +6,8 @@ use std::rc::Rc;
 use tagmatch_device::contents::route;
 use tagmatch_device::{
     Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
-    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, ReadError, ReadMode, ReadRequest,
-    Refused, RemoteSpan,
+    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, ReadError, ReadMode,
+    ReadRequest, Refused, RegionAccess, RegionPlace, RemoteSpan,
 };
 
 use super::net::{LinkState, Net, Ready};
@@ -124,6 +124,24 @@ impl Device for Wire {
         Ok(())
     }
 
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        self.net.borrow_mut().publish(self.me, region)
+    }
+
+    fn unpublish(&mut self, key: u64) -> bool {
+        self.net.borrow_mut().unpublish(self.me, key);
+        true
+    }
+
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        let mut net = self.net.borrow_mut();
+        let link = net.end(self.me, access.peer, self.network).map(|end| end.link);
+        if link != Some(LinkState::Up) || access.of.place.is_none() {
+            return Err(access.buffer);
+        }
+        net.access(self.me, access)
+    }
+
     fn poll(&mut self) -> Option<Event<'_>> {
         let mut net = self.net.borrow_mut();
         if std::mem::take(&mut self.tells_oneself) {
@@ -147,6 +165,7 @@ impl Device for Wire {
             Ready::Read(ReadRequest { token, into, .. }, result) => {
                 Event::ReadDone { token, into, result }
             }
+            Ready::Accessed(end) => Event::AccessDone(end),
             Ready::Down(peer, reason) => Event::PeerDown { peer: PeerId(peer), reason },
         })
     }

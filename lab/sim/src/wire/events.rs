@@ -21,7 +21,7 @@ impl Net {
         for turn in 0..=count {
             let which = (start + turn) % (count + 1);
             let ready = if which == count {
-                self.next_read(at, network)
+                self.next_read(at, network).or_else(|| self.next_accessed(at, network))
             } else if self.nodes[at as usize].peers[which as usize].network == network {
                 self.next_of(at, which, now)
             } else {
@@ -41,7 +41,9 @@ impl Net {
         let me = &self.nodes[at as usize];
         let mut ends = me.peers.iter().filter(|end| end.network == network);
         let mut reads = me.reads.iter().map(|reading| &me.peers[reading.request.peer.index()]);
+        let mut accesses = me.accesses_to().map(|peer| &me.peers[peer.index()]);
         reads.any(|end| end.network == network)
+            || accesses.any(|end| end.network == network)
             || ends.any(|end| match (end.link, end.ends) {
                 (LinkState::Down, _) => false,
                 (LinkState::Connecting, Some(_)) => end.is_asked_for || !end.inbox.is_empty(),
@@ -106,7 +108,10 @@ impl Net {
                     return Some(Ready::Message(peer, frame));
                 }
                 let reason = end.ends.filter(|_| end.inbox.is_empty())?;
-                // Reads are given back before the peer is reported as down.
+                // Reads and accesses are given back before the peer is reported as down.
+                if let Some(end) = me.end_access_to(peer) {
+                    return Some(Ready::Accessed(end));
+                }
                 if me.reads.iter().any(|reading| reading.request.peer.0 == peer) {
                     return None;
                 }

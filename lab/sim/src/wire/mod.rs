@@ -2,6 +2,7 @@
 //!
 //! [`Device`]: tagmatch_device::Device
 
+mod accesses;
 mod channels;
 mod device;
 mod events;

@@ -1,10 +1,11 @@
 //! The network that all wires of a run share: connections, messages in transit, and exposed
 //! buffers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tagmatch_device::{
-    Address, Buffer, DownReason, Limits, Network, PeerId, ReadError, ReadRequest,
+    AccessEnd, Address, Buffer, DownReason, Limits, Network, PeerId, ReadError, ReadRequest,
+    RegionAccess,
 };
 use tagmatch_testkit::random::Random;
 
@@ -31,6 +32,9 @@ pub struct WireConfig {
     pub exposures_max: u32,
     /// The number of machines that workers are on, or 0 if all peers are reached over one network.
     pub machines: u32,
+    /// Accesses to regions without messages, of 1000, that are taken, and of those, the ones that
+    /// are done. 0: no worker lets its peers access its regions.
+    pub accesses_per_mille: u32,
     /// Seed of all that the wires decide.
     pub seed: u64,
 }
@@ -105,6 +109,21 @@ pub(super) struct Reading {
     pub(super) ready: u64,
 }
 
+/// What peers may do to a region by themselves.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RegionBounds {
+    pub(super) length: u64,
+    pub(super) reads: bool,
+    pub(super) writes: bool,
+}
+
+/// An access under way.
+#[derive(Debug)]
+pub(super) struct Accessing {
+    pub(super) access: RegionAccess,
+    pub(super) ready: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct NodeState {
     pub(super) site: Site,
@@ -113,6 +132,10 @@ pub(super) struct NodeState {
     pub(super) exposed: Vec<Exposed>,
     pub(super) free: Vec<u32>,
     pub(super) reads: Vec<Reading>,
+    /// The regions that peers access by themselves, by their keys.
+    pub(super) regions: BTreeMap<u64, RegionBounds>,
+    pub(super) accesses: Vec<Accessing>,
+    pub(super) accessed: VecDeque<AccessEnd>,
     pub(super) fail_reads: u32,
     /// Bytes in the largest message that the worker takes from peers of its machine, and from
     /// others.
@@ -153,6 +176,7 @@ pub(super) enum Ready {
     Up(u32),
     Message(u32, Frame),
     Read(ReadRequest, Result<(), ReadError>),
+    Accessed(AccessEnd),
     Down(u32, DownReason),
 }
 
@@ -217,6 +241,9 @@ impl Net {
             exposed: vec![],
             free: vec![],
             reads: vec![],
+            regions: BTreeMap::new(),
+            accesses: vec![],
+            accessed: VecDeque::new(),
             fail_reads: 0,
             message_max: [near, beyond],
             is_gone: false,
@@ -314,6 +341,9 @@ impl Net {
         let me = &mut self.nodes[node as usize];
         me.is_gone = true;
         me.reads.clear();
+        me.regions.clear();
+        me.accesses.clear();
+        me.accessed.clear();
         let ends: Vec<_> = me.peers.iter().map(|end| (end.node, end.back)).collect();
         for (other, back) in ends.into_iter().skip(1) {
             let cut = lossy.then(|| self.random.bits());

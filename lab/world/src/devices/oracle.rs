@@ -208,6 +208,7 @@ impl<D: Device + EventDescriptor> Workers<D> {
                 assert!(bytes == sent.bytes, "{at}: message {number} of {other} is another one");
             }
             Owned::ReadDone(token, into, result) => self.end_read(at, token, &into, result),
+            Owned::AccessDone(..) => panic!("{at}: an access that nobody has begun"),
             Owned::Down(peer, reason) => self.note_down(at, peer, reason),
         }
     }

@@ -1,0 +1,82 @@
+//! Regions of memory that peers read and write by themselves, without messages.
+
+use crate::{Buffer, PeerId};
+
+/// Where a region's owner says that a peer finds it; part of the region's token. All zeros: peers
+/// can't access the region by themselves. Only a device knows what else it means, and believes
+/// nothing of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RegionPlace {
+    /// Where the device of the owner says what may be accessed.
+    pub record: u64,
+    /// The first byte.
+    pub address: u64,
+}
+
+impl RegionPlace {
+    /// Whether peers can't access the region by themselves.
+    pub fn is_none(&self) -> bool {
+        self.record == 0
+    }
+}
+
+/// A region of this worker that peers may access by themselves. Its memory stays where it is until
+/// [`Device::unpublish`](crate::Device::unpublish).
+#[derive(Clone, Copy, Debug)]
+pub struct PublishedRegion<'a> {
+    /// The region's key. It isn't 0, and no other region of this worker ever has it.
+    pub key: u64,
+    /// All bytes of the region.
+    pub memory: &'a Buffer,
+    /// Whether peers may read it.
+    pub reads: bool,
+    /// Whether peers may write it.
+    pub writes: bool,
+}
+
+/// Whether bytes are read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
+    /// From the region into the buffer.
+    Read,
+    /// From the buffer into the region.
+    Write,
+}
+
+/// Bytes of a peer's region, as a token and an operation say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionSpan {
+    /// The region's key.
+    pub key: u64,
+    /// Where the region is.
+    pub place: RegionPlace,
+    /// The first byte's place in the region.
+    pub offset: u64,
+}
+
+/// An access to a peer's region: as many bytes as the buffer has.
+#[derive(Debug)]
+pub struct RegionAccess {
+    /// The region's owner.
+    pub peer: PeerId,
+    /// Which bytes.
+    pub of: RegionSpan,
+    /// What is done with them.
+    pub kind: AccessKind,
+    /// The local bytes. The device owns it until
+    /// [`Event::AccessDone`](crate::Event::AccessDone).
+    pub buffer: Buffer,
+}
+
+/// The end of an access.
+#[derive(Debug)]
+pub struct AccessEnd {
+    /// The peer of the [`RegionAccess`].
+    pub peer: PeerId,
+    /// The buffer of the [`RegionAccess`].
+    pub buffer: Buffer,
+    /// Whether all bytes were written to the region, and are visible to its owner's processors, or
+    /// all were read from it. Otherwise a part may have been, and the messages of a one-sided
+    /// operation find out what is wrong, if anything is.
+    pub is_done: bool,
+}
