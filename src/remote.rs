@@ -36,17 +36,30 @@ use crate::worker::WorkerOf;
 /// way and a message.
 ///
 /// **Atomic** are the operations on an element towards all other atomic operations on it, whoever
-/// begins them. Puts and gets are not atomic towards them, but that both are done whole, one after
-/// another, for an element that lies in one message. The operations and types are those of
-/// libfabric ([`AtomicOp`], [`AtomicType`]); elements need no alignment.
+/// begins them. Puts and gets are not atomic towards them, nor towards each other: where a put, a
+/// get and an atomic operation on an element may meet, put and get it by atomic operations, too
+/// ([`AtomicOp::Write`], [`fetch_elements`](Self::fetch_elements)). The operations and types are
+/// those of libfabric ([`AtomicOp`], [`AtomicType`]); elements need no alignment.
 ///
 /// **Errors** come to the initiator alone: a wrong token, a right that the region doesn't grant,
 /// bytes outside, a region that was closed ([`RemoteFault`](crate::RemoteFault) in
 /// [`Fault::Remote`]), or a peer that is down. Nothing of a put that doesn't lie in the region
 /// is written. An operation of length 0 is checked like any other.
 ///
-/// **Ways.** Operations are messages to the peer, whose progress carries them out. The repository's
-/// `examples/hash_table.rs` is a table that several nodes change at once.
+/// **Ways.** An operation is a message to the peer, whose progress carries it out, or this worker
+/// does it by itself:
+///
+/// | operation | way |
+/// |---|---|
+/// | atomic operation, put with a notice, operation of length 0 | a message |
+/// | put or get over shared memory, while no other operation of this worker to the peer is under way by a message | by itself, in a system call or two, if the kernel lets processes read each other's memory; a get from memory of [`WorkerOf::buffer`] copies from a mapping |
+/// | put into memory that is no vector and not of [`WorkerOf::buffer`] | a message |
+/// | all others | a message |
+///
+/// The order above holds whatever the ways are. What is done by itself needs no progress of the
+/// peer. [`ShmConfig::direct_regions`](crate::shm::ShmConfig::direct_regions) makes all operations
+/// messages; [`Counters::direct_remote`](crate::Counters::direct_remote) counts those that were
+/// none. The repository's `examples/hash_table.rs` is a table that several nodes change at once.
 ///
 /// ```
 /// use tagmatch::{AtomicOp, AtomicType, Config, Rights, Worker};

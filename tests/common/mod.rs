@@ -70,7 +70,8 @@ pub(crate) fn counterpart(config: &Config) -> Config {
     config.clone().device(device)
 }
 
-fn device() -> String {
+/// The name of the device, as for [`config`].
+pub(crate) fn device() -> String {
     std::env::var("TAGMATCH_TEST_DEVICE").unwrap_or_else(|_| "shm".to_owned())
 }
 

@@ -95,6 +95,11 @@ tagmatch_device::settings! {
         /// Into which buffers of this worker senders may copy a part of the long messages that it
         /// receives. Default: [`SenderWrites::OwnedBuffers`].
         pub sender_writes: SenderWrites = SenderWrites::OwnedBuffers,
+        /// Whether peers get bytes from and put bytes into the regions of this worker by
+        /// themselves, and this worker those of peers, where the kernel allows direct reads. A peer
+        /// that withholds its memory makes such a get or put wait inside the kernel. Without it
+        /// they are messages. Default: `true`.
+        pub direct_regions: bool = true,
         /// Whether this worker learns, for each peer, which of two ways is faster: short or long
         /// laps of the ring that it writes; and for each class of lengths whether messages of 8 to
         /// 128 KiB go out in fragments, and whether a sender copies a part of the messages of 16 KiB

@@ -16,6 +16,7 @@ use super::lifelines::Lifelines;
 use super::peers::{HelloAttempt, PeerState, Peers};
 use super::processes::CallingProcess;
 use super::reads::Reads;
+use super::regions::Regions;
 use super::ring::PushError;
 use super::ring::slot::MessageShape;
 use super::watcher::Watcher;
@@ -29,6 +30,7 @@ pub(crate) struct Connections {
     pub(crate) quota: Quota<CallingProcess>,
     pub(crate) inboxes: Inboxes,
     pub(crate) reads: Reads,
+    pub(crate) regions: Regions,
     pub(crate) events: VecDeque<Event<'static>>,
     /// Peers in the state `Draining`, each with the count of messages taken from its ring before.
     draining: Vec<(PeerId, u32)>,
@@ -54,6 +56,7 @@ impl Connections {
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
             reads: Reads::new(config),
+            regions: Regions::new(config.direct_regions),
             events: VecDeque::new(),
             draining: Vec::new(),
             parting: Vec::new(),
@@ -65,7 +68,10 @@ impl Connections {
     /// Whether something is to be done that only a poll of this worker can do.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.events.is_empty() || self.reads.has_work() || !self.inboxes.wake.is_empty()
+        !self.events.is_empty()
+            || self.reads.has_work()
+            || self.regions.has_work()
+            || !self.inboxes.wake.is_empty()
     }
 
     #[inline]
@@ -110,6 +116,7 @@ impl Connections {
         if let Some((peer, what)) = self.reads.push_direct(&mut self.peers, &mut self.events) {
             self.finish(peer, DownReason::Misbehaved { what });
         }
+        self.regions.push(&self.peers, &mut self.events);
         self.reads.push_offered(&mut self.peers);
         let mut at = 0;
         while let Some((peer, what)) = self.reads.push_copied(&mut self.peers, &mut at) {
@@ -203,6 +210,7 @@ impl Connections {
                 self.parting.push((peer, connection));
             } else {
                 self.reads.end_all(peer, &mut connection, &mut self.events);
+                self.regions.end_all(peer, &mut self.events);
                 let reason = DownReason::Disconnected;
                 self.events.push_back(Event::PeerDown { peer, reason });
             }
@@ -254,10 +262,12 @@ impl Connections {
     fn end(&mut self, peer: PeerId, mut connection: Connection) {
         self.release(&connection);
         self.reads.end_all(peer, &mut connection, &mut self.events);
+        self.regions.end_all(peer, &mut self.events);
     }
 
     /// Gives back what a connection takes of this worker, except its reads.
     fn release(&mut self, connection: &Connection) {
+        self.regions.note_end(connection);
         // Before any buffer is given back.
         if let Some(other) = &connection.other_end {
             other.own_nonce.erase();

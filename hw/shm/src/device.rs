@@ -8,7 +8,8 @@ use std::time::Instant;
 use tagmatch_device::{
     Address, Buffer, CopiedReads, Device, DeviceError, DownReason, Event, EventDescriptor,
     EventSink, Exposure, ExposureId, Flush, InCall, Join, LearnedChoice, Limits, Network, Outgoing,
-    PeerId, PeerNumbers, Polled, ReadError, ReadMode, ReadRequest, Refused,
+    PeerId, PeerNumbers, Polled, PublishedRegion, ReadError, ReadMode, ReadRequest, Refused,
+    RegionAccess, RegionPlace,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -155,6 +156,7 @@ impl Drop for Shm {
         // whether the one or the other has happened.
         self.acceptor.shut_down();
         self.connections.abandon_reads();
+        self.connections.regions.unpublish_all(&self.connections.peers);
         let states = self.connections.peers.states();
         for connection in states.filter_map(|(_, state)| state.connection()) {
             self.connections.reads.end_generation(connection);
@@ -254,6 +256,21 @@ impl Device for Shm {
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         let connections = &mut self.connections;
         connections.reads.start(&mut connections.peers, request)?;
+        connections.needs_attention = true;
+        Ok(())
+    }
+
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        self.connections.regions.publish(region)
+    }
+
+    fn unpublish(&mut self, key: u64) -> bool {
+        self.connections.regions.unpublish(key, &self.connections.peers)
+    }
+
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        let connections = &mut self.connections;
+        connections.regions.start(&connections.peers, access)?;
         connections.needs_attention = true;
         Ok(())
     }

@@ -11,6 +11,7 @@
 //! | `peers`, `connection`, `processes` | the peers, a connection to one, and the processes of peers |
 //! | `reads`, `direct_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings ([`tagmatch_device::CopiedReads`]) |
 //! | `cooperative`, `copying` | long messages that receiver and sender copy together; the sender's part |
+//! | `regions`, `region_words` | one-sided operations that need no message, and how a region is closed |
 //! | `learned`, `class_choices` | learning which of two ways is faster |
 //! | `carrying`, `sharing` | what is learned: which messages go out in fragments, and which ones both sides copy |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
@@ -67,7 +68,8 @@
 //! With direct reads, a peer can block this process. The kernel reads the peer's memory in a system
 //! call of this thread, in the handshake and for each large message, and waits for a page that the
 //! peer withholds (userfaultfd(2), a mapped file of FUSE). So does the write by which a sender
-//! copies a part of a long message ([`ShmConfig::sender_copies`]). Only a signal that kills the
+//! copies a part of a long message ([`ShmConfig::sender_copies`]), and so do puts into and gets from
+//! a peer's region ([`ShmConfig::direct_regions`]). Only a signal that kills the
 //! process ends the wait. With [`ReadPolicy::Copied`] the kernel reads and writes no peer's memory,
 //! and no peer can block this process. Memory of a peer's device is read from a mapping of this
 //! process, whatever the policy is: the peer can't withhold a page of another process' mapping.
@@ -185,6 +187,8 @@ mod processes;
 mod reads;
 #[cfg(all(test, not(loom)))]
 mod recorded;
+mod region_words;
+mod regions;
 mod ring;
 pub mod segment;
 mod sharing;

@@ -23,7 +23,8 @@ impl Shm {
         connections.finish_drained();
         connections.needs_attention = true;
         let has_events = !connections.events.is_empty();
-        if has_events || connections.reads.can_copy() || connections.is_draining() {
+        let can_move = connections.reads.can_copy() || connections.regions.has_work();
+        if has_events || can_move || connections.is_draining() {
             return false;
         }
         safety::shake(SHAKES);

@@ -16,6 +16,8 @@
 //! | the bit of a ring: `Release`, after the message | exchanged: `Acquire`, before the ring is looked at | a bit that was taken has a message that is seen |
 //! | the bell's `summary`, then `sleeping` loaded | `sleeping`, then `summary` loaded | one of both sides sees the other's store: all four are `SeqCst` |
 //! | `released` of a piece: `Release`, after its bytes | `Acquire`, before the message is delivered | the receiver sees the bytes that its sender has written |
+//! | the word of a peer that writes a region, then the region's record read | the record erased, then the word loaded | one of both sides sees the other's store: a `SeqCst` fence at both (`region_words`) |
+//! | the word of a peer that writes a region, cleared: `Release`, after its bytes | `Acquire`, before the region's memory is used for something else | the write is over |
 //! | the stamp of a segment's slot: `Release`, after the contents | `Acquire`, before they are read | the reader sees the contents |
 //! | `finished` of a segment: `Release`, after the contents were read | `Acquire`, before they are written again; before a slot is looked at for the last time | contents stay until they were read; what a member has published is seen, if it has ended |
 //! | the generation of a connection: before a `Release` fence and what is written to its buffers | after an `Acquire` fence, behind what was read | bytes of a later use are noticed |
@@ -26,7 +28,7 @@
 //! order it after the message. No program notices a weaker store of a `finished` that is restored
 //! (`segment`), which needs the order of every other store there.
 //!
-//! Three orders no model has, since one side is the kernel:
+//! Four orders no model has, since one side is the kernel:
 //! - A nonce is erased before a `Release` fence and what is written to buffers then. The peer's
 //!   kernel reads buffer and nonce in one call, part by part, in the order of the parts.
 //!   Between two of them it gives back the pages of one by an atomic exchange that orders all
@@ -34,6 +36,8 @@
 //! - A sender writes a piece by a call of its kernel, on the processor on which the thread goes
 //!   on: the `Release` that follows orders these bytes as those that the thread has stored
 //!   itself.
+//! - The record of a region is read as a nonce is, behind the bytes of a get. A peer that puts reads
+//!   the record, and writes the bytes, by calls of its kernel on its own processor.
 //! - A process that has ended has stored everything before its end is seen. The thread that
 //!   sees it says so by `has_ended`, with `Release` and `Acquire`, so its worker still finds
 //!   the last messages.

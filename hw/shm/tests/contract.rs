@@ -36,7 +36,12 @@ fn narrow() -> ShmConfig {
 device_contract! { OnShm: all,
     forty_workers_exchange_messages,
     a_connection_to_a_busy_listener_is_tried_again,
-    connections_that_end_leave_no_mappings
+    connections_that_end_leave_no_mappings,
+    accesses_of_every_size_move_their_bytes,
+    an_access_that_its_region_does_not_allow_changes_nothing,
+    no_access_is_done_once_its_region_is_unpublished,
+    buffers_of_accesses_come_back_before_the_end_of_their_peer,
+    a_region_that_is_closed_under_a_writer_is_left_alone
 }
 
 /// Where the kernel forbids one process to read another's memory, and has no membarrier(2).

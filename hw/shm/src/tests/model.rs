@@ -17,6 +17,7 @@ use crate::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::generation;
 use crate::inboxes::Inboxes;
+use crate::region_words::{RecordWords, RegionRecord, WritingWord};
 use crate::ring::consumer::Watch;
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
 use crate::sharing::Sharing;
@@ -476,6 +477,40 @@ fn a_mapped_read_that_succeeds_has_no_byte_of_a_later_use() {
         assert!(!generation::is_current(&word, 0) || seen == [1, 1], "{seen:?}");
         owner.join().unwrap();
         assert!(!generation::is_current(&word, 0));
+    });
+}
+
+#[test]
+fn nobody_writes_a_region_once_its_owner_has_closed_it() {
+    const KEY: u64 = 7;
+    check(3, || {
+        let rights = RecordWords::WRITES;
+        let words = RecordWords { address: 0, length: 1, rights, key: KEY };
+        let record = Arc::new(RegionRecord::new(words));
+        let word = Arc::new(WritingWord::default());
+        let memory = Arc::new(UnsafeCell::new(0u8));
+        // SAFETY: loom reports accesses at the same time.
+        let write = |cell: &UnsafeCell<u8>| cell.with_mut(|byte| unsafe { *byte += 1 });
+        let peer = thread::spawn({
+            let record = record.clone();
+            let word = word.clone();
+            let memory = memory.clone();
+            move || {
+                for _ in 0..2 {
+                    let claim = word.begin();
+                    if record.key() == KEY {
+                        write(&memory);
+                    }
+                    drop(claim);
+                }
+            }
+        });
+        record.erase();
+        while word.is_set() {
+            thread::yield_now();
+        }
+        write(&memory);
+        peer.join().unwrap();
     });
 }
 

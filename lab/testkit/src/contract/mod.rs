@@ -9,6 +9,7 @@ mod death;
 mod messages;
 mod promises;
 mod reads;
+mod regions;
 mod sleep;
 
 use tagmatch_device::{Device, DownReason, EventDescriptor, PeerId, ReadMode};
@@ -17,6 +18,7 @@ pub use self::connecting::*;
 pub use self::death::*;
 pub use self::messages::*;
 pub use self::reads::*;
+pub use self::regions::*;
 pub use self::sleep::*;
 use crate::device::{Owned, wait_for};
 

@@ -1,0 +1,434 @@
+//! Regions that peers access by themselves: a put or a get of theirs takes a system call or two of
+//! their own, and nothing of the owner's processor.
+//!
+//! **How a peer finds a region.** Its token says where its record and its bytes are in the owner's
+//! memory. Nothing of that is believed. A peer reads the record by process_vm_readv(2), together
+//! with the [`nonce`](super::nonce) of the connection, which tells that the process is the owner's:
+//! a record with another key, address or right, or one that the bytes don't fit, and memory that
+//! can't be read end the access. The engine then does the operation by messages, and the owner says
+//! what is wrong, if anything is.
+//!
+//! **A get** reads bytes and record in one call, in this order; of memory of the owner's device,
+//! the bytes come from the mapping, and the record after them. If the record still had the key,
+//! the owner had not closed the region when the bytes were read.
+//!
+//! **A put** sets a word that the owner sees, reads the record, writes a piece by
+//! process_vm_writev(2), and clears the word ([`region_words`](super::region_words) has the
+//! argument). An owner that closes a region waits until no word is set. That takes the time of one
+//! piece, unless the peer is stopped in the middle: then, after [`WRITERS_MAX`], the device says
+//! so, and the region's memory is never used for anything else. So only memory that a buffer owns
+//! can be written directly: a caller's memory can't be kept from its owner. While such a late
+//! writer is there, no further region can be written directly, so a peer makes its owner lose no
+//! more than the regions that it had at that time. A process that has ended writes no more: its
+//! pidfd, or its socket, says so only after all its threads have left the kernel.
+//!
+//! Which process a peer writes to is as certain as in `cooperative`: the process was the owner's
+//! one system call before.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use tagmatch_device::{
+    AccessEnd, AccessKind, Buffer, Event, PeerId, PublishedRegion, ReadMode, RegionAccess,
+    RegionPlace, RegionSpan, RemoteSpan, Room,
+};
+use tagmatch_os::process::{self, ReadPart};
+
+use super::arena;
+use super::connection::Connection;
+use super::peers::{PeerState, Peers};
+use super::processes::ReadableProcess;
+use super::region_words::{RecordWords, RegionRecord};
+use super::ring::Ring;
+
+/// Most bytes that one poll moves, so that a long access doesn't delay messages.
+const BYTES_PER_POLL: usize = 1 << 20;
+/// Each access counts as so many bytes at least.
+const ACCESS_COST: usize = 4 << 10;
+/// Most bytes that are written while the word is set.
+const PIECE_BYTES: usize = 128 << 10;
+/// How long a region that is closed waits for peers that write.
+const WRITERS_MAX: Duration = Duration::from_millis(100);
+
+/// The regions of this worker that peers access, and the accesses of this worker.
+pub(crate) struct Regions {
+    is_on: bool,
+    records: BTreeMap<u64, RegionRecord>,
+    accesses: VecDeque<PendingAccess>,
+    /// Peers that didn't clear their word in time. Each connection has at most one.
+    late: Vec<LateWriter>,
+}
+
+/// A peer that may be in the middle of a write, and that was waited for in vain.
+struct LateWriter {
+    ring: Ring,
+    /// Of its process, if there is one in this namespace.
+    pidfd: Option<OwnedFd>,
+}
+
+impl LateWriter {
+    fn new(connection: &Connection) -> Self {
+        let pidfd = connection.process().and_then(|process| process::open(process.pid).ok());
+        LateWriter { ring: connection.inbound.clone(), pidfd }
+    }
+
+    fn is_of(&self, connection: &Connection) -> bool {
+        std::ptr::eq(self.ring.header(), connection.inbound.header())
+    }
+
+    fn may_write(&self) -> bool {
+        let has_ended = || self.pidfd.as_ref().is_some_and(|fd| process::has_ended(fd.as_fd()));
+        self.ring.header().claims.0.writing.is_set() && !has_ended()
+    }
+}
+
+impl Regions {
+    pub(crate) fn new(is_on: bool) -> Self {
+        let records = BTreeMap::new();
+        Regions { is_on, records, accesses: VecDeque::new(), late: Vec::new() }
+    }
+
+    /// See [`Device::publish`](tagmatch_device::Device::publish).
+    pub(crate) fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        let PublishedRegion { key, memory, reads, writes } = *region;
+        let is_owned = memory.is_vec() || arena::is_of_device(memory);
+        self.late.retain(LateWriter::may_write);
+        let writes = writes && is_owned && memory.is_writable() && self.late.is_empty();
+        if !self.is_on || key == 0 || !(reads || writes) {
+            return RegionPlace::default();
+        }
+        let address = memory.as_ptr().expose_provenance() as u64;
+        let readable = if reads { RecordWords::READS } else { 0 };
+        let writable = if writes { RecordWords::WRITES } else { 0 };
+        let length = memory.len() as u64;
+        let words = RecordWords { address, length, rights: readable | writable, key };
+        let record = RegionRecord::new(words);
+        let place = RegionPlace { record: record.place(), address };
+        self.records.insert(key, record);
+        place
+    }
+
+    /// See [`Device::unpublish`](tagmatch_device::Device::unpublish).
+    pub(crate) fn unpublish(&mut self, key: u64, peers: &Peers) -> bool {
+        let Some(record) = self.records.remove(&key) else { return true };
+        record.erase();
+        // The record is freed after this: a peer that writes may be reading it.
+        !record.is_writable() || self.wait_for_writers(peers)
+    }
+
+    /// Closes all regions: the worker is dropped.
+    pub(crate) fn unpublish_all(&mut self, peers: &Peers) {
+        while let Some(key) = self.records.first_key_value().map(|(key, _)| *key) {
+            self.unpublish(key, peers);
+        }
+    }
+
+    /// Waits until no peer is in the middle of a write that it has begun before. `false`: some may
+    /// still be.
+    fn wait_for_writers(&mut self, peers: &Peers) -> bool {
+        let deadline = Instant::now() + WRITERS_MAX;
+        for connection in peers.states().filter_map(|(_, state)| state.connection()) {
+            if self.late.iter().any(|late| late.is_of(connection)) {
+                continue;
+            }
+            while may_write(connection) {
+                if Instant::now() >= deadline {
+                    self.late.push(LateWriter::new(connection));
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        self.late.retain(LateWriter::may_write);
+        self.late.is_empty()
+    }
+
+    /// A connection ends. Its peer may be in the middle of a write.
+    pub(crate) fn note_end(&mut self, connection: &Connection) {
+        let is_known = self.late.iter().any(|late| late.is_of(connection));
+        if !is_known && may_write(connection) {
+            self.late.push(LateWriter::new(connection));
+        }
+    }
+
+    /// See [`Device::access`](tagmatch_device::Device::access).
+    pub(crate) fn start(&mut self, peers: &Peers, access: RegionAccess) -> Result<(), Buffer> {
+        let RegionAccess { peer, of, kind, ref buffer } = access;
+        let place = of.place;
+        let end = place.address.checked_add(of.offset);
+        let is_inside = end.and_then(|end| end.checked_add(buffer.len() as u64)).is_some();
+        let is_reachable = match peers.state(peer) {
+            Some(PeerState::Up(connection)) => {
+                connection.read_mode == ReadMode::Direct && connection.process().is_some()
+            }
+            _ => false,
+        };
+        let can_be_read_into = kind == AccessKind::Write || buffer.is_writable();
+        let is_possible = self.is_on && !place.is_none() && is_inside && can_be_read_into;
+        if !is_possible || !is_reachable || buffer.is_empty() {
+            return Err(access.buffer);
+        }
+        self.accesses.push_back(PendingAccess { access, done: 0 });
+        Ok(())
+    }
+
+    /// Whether a poll can bring an access forward.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.accesses.is_empty()
+    }
+
+    /// Continues accesses, one after the other, as far as one poll may.
+    pub(crate) fn push(&mut self, peers: &Peers, events: &mut VecDeque<Event<'static>>) {
+        let mut budget = BYTES_PER_POLL;
+        let mut waiting = 0;
+        while budget > 0 && waiting < self.accesses.len() {
+            let Some(mut pending) = self.accesses.pop_front() else { break };
+            let peer = pending.access.peer;
+            let Some(PeerState::Up(connection)) = peers.state(peer) else {
+                // It ends with the connection.
+                self.accesses.push_back(pending);
+                waiting += 1;
+                continue;
+            };
+            match pending.step(connection, &mut budget) {
+                None => self.accesses.push_front(pending),
+                Some(is_done) => {
+                    let buffer = pending.access.buffer;
+                    events.push_back(Event::AccessDone(AccessEnd { peer, buffer, is_done }));
+                }
+            }
+        }
+    }
+
+    /// Ends the accesses to a peer that is down.
+    pub(crate) fn end_all(&mut self, peer: PeerId, events: &mut VecDeque<Event<'static>>) {
+        for pending in std::mem::take(&mut self.accesses) {
+            if pending.access.peer == peer {
+                let buffer = pending.access.buffer;
+                events.push_back(Event::AccessDone(AccessEnd { peer, buffer, is_done: false }));
+            } else {
+                self.accesses.push_back(pending);
+            }
+        }
+    }
+}
+
+/// Whether a peer may be in the middle of a write.
+fn may_write(connection: &Connection) -> bool {
+    connection.claims().writing.is_set() && !connection.has_ended()
+}
+
+/// An access under way.
+struct PendingAccess {
+    access: RegionAccess,
+    /// Bytes that were read or written.
+    done: usize,
+}
+
+impl PendingAccess {
+    /// Moves as many bytes as the budget allows. `None`: there are more.
+    fn step(&mut self, connection: &Connection, budget: &mut usize) -> Option<bool> {
+        let length = self.access.buffer.len() - self.done;
+        let length = match self.access.kind {
+            AccessKind::Read => length.min(*budget),
+            AccessKind::Write => length.min(*budget).min(PIECE_BYTES),
+        };
+        *budget = budget.saturating_sub(length.max(ACCESS_COST));
+        let process = connection.process().filter(|_| connection.read_mode == ReadMode::Direct);
+        let is_moved = process.is_some_and(|process| match self.access.kind {
+            AccessKind::Read => self.read(connection, process, length),
+            AccessKind::Write => self.write(connection, process, length),
+        });
+        self.done += length;
+        let has_more = is_moved && self.done < self.access.buffer.len();
+        (!has_more).then_some(is_moved)
+    }
+
+    /// Where the bytes that come next are in the owner's memory, as the token says.
+    fn address(&self) -> u64 {
+        let RegionSpan { place, offset, .. } = self.access.of;
+        place.address + offset + self.done as u64
+    }
+
+    /// What the region's record has to say for the whole access.
+    fn wanted(&self) -> WantedBytes {
+        let right = match self.access.kind {
+            AccessKind::Read => RecordWords::READS,
+            AccessKind::Write => RecordWords::WRITES,
+        };
+        WantedBytes { of: self.access.of, length: self.access.buffer.len() as u64, right }
+    }
+
+    /// Reads the next bytes. `false`: what was read may not be the region's.
+    fn read(&mut self, connection: &Connection, process: &ReadableProcess, length: usize) -> bool {
+        let address = self.address();
+        let wanted = self.wanted();
+        let room = self.access.buffer.room();
+        let Some(room) = room.and_then(|room| room.part(self.done..self.done + length)) else {
+            return false;
+        };
+        // SAFETY: the bytes of a mapping are initialised, and so are those that the kernel writes.
+        let into = unsafe { room.into_uninit() };
+        let bytes = RemoteSpan { address, key: 0, length: length as u64 };
+        let memory = connection.memory.as_ref();
+        let mapped = memory.and_then(|memory| Some((memory, memory.find(bytes)?)));
+        let part = if let Some((memory, at)) = mapped {
+            memory.copy(at, into);
+            None
+        } else {
+            Some(ReadPart { address, into })
+        };
+        wanted.are_allowed(process, part)
+    }
+
+    /// Writes the next bytes. `false`: none or a part of them was written.
+    fn write(&self, connection: &Connection, process: &ReadableProcess, length: usize) -> bool {
+        let Some(bytes) = self.access.buffer.get(self.done..self.done + length) else {
+            return false;
+        };
+        let _claim = connection.producer.ring().header().claims.0.writing.begin();
+        self.wanted().are_allowed(process, None) && write_all(process, self.address(), bytes)
+    }
+}
+
+/// The bytes of an access.
+struct WantedBytes {
+    of: RegionSpan,
+    length: u64,
+    right: u64,
+}
+
+impl WantedBytes {
+    /// Whether the record in the memory of the owner allows the access. The record is read behind
+    /// a part of that memory, if there is one.
+    fn are_allowed(&self, process: &ReadableProcess, behind: Option<ReadPart<'_>>) -> bool {
+        let RegionSpan { key, place, offset } = self.of;
+        let Some(record) = read_then_record(process, behind, place.record) else { return false };
+        let end = offset.checked_add(self.length);
+        record.key == key
+            && record.address == place.address
+            && record.rights & self.right != 0
+            && end.is_some_and(|end| end <= record.length)
+    }
+}
+
+/// Reads a part of a peer's memory, if there is one, and then a record. `None`: not all was read,
+/// or not all was the peer's.
+fn read_then_record(
+    process: &ReadableProcess,
+    part: Option<ReadPart<'_>>,
+    place: u64,
+) -> Option<RecordWords> {
+    let mut record = [0; RecordWords::BYTES];
+    let expected = part.as_ref().map_or(0, |part| part.into.len()) + record.len();
+    let of_record = Room::from(&mut record[..]);
+    // SAFETY: the bytes that the kernel writes are initialised.
+    let into: &mut [MaybeUninit<u8>] = unsafe { of_record.into_uninit() };
+    let parts = part.into_iter().chain([ReadPart { address: place, into }]);
+    let is_read = process.read_parts(parts) == Some(expected);
+    is_read.then(|| RecordWords::of_bytes(&record))
+}
+
+/// Writes bytes into the memory of a process.
+fn write_all(process: &ReadableProcess, mut address: u64, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match process::write_memory(process.pid, address, bytes) {
+            Ok(0) => return false,
+            Ok(count) => {
+                bytes = bytes.get(count..).unwrap_or_default();
+                address = address.saturating_add(count as u64);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use tagmatch_device::Device;
+    use tagmatch_testkit::device::{connect, poll, up};
+
+    use super::*;
+    use crate::{Shm, ShmConfig};
+
+    fn region(key: u64, memory: &Buffer) -> PublishedRegion<'_> {
+        PublishedRegion { key, memory, reads: true, writes: true }
+    }
+
+    /// Whether the first device can write the region of the second one.
+    fn can_write(devices: &mut [Shm; 2], peer: PeerId, key: u64, place: RegionPlace) -> bool {
+        let [a, b] = devices;
+        let of = RegionSpan { key, place, offset: 0 };
+        let buffer = Buffer::from(vec![1; 8]);
+        a.access(RegionAccess { peer, of, kind: AccessKind::Write, buffer }).unwrap();
+        tagmatch_testkit::device::wait_for(&mut [a, b], "an access", |_, event| match event {
+            tagmatch_testkit::device::Owned::AccessDone(end) => Some(end.is_done),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn connection(device: &Shm, peer: PeerId) -> &Connection {
+        let state = device.connections.peers.state(peer);
+        state.and_then(PeerState::connection).unwrap()
+    }
+
+    /// Leaves the word of the peer's write set, as a peer does that is stopped there.
+    fn stop_in_the_middle(device: &Shm, peer: PeerId) {
+        let word = &connection(device, peer).producer.ring().header().claims.0.writing;
+        std::mem::forget(word.begin());
+    }
+
+    #[test]
+    fn a_writer_that_stops_in_the_middle_is_waited_for_in_vain_once_and_can_write_no_more() {
+        let mut devices = [(); 2].map(|()| up(Shm::new(ShmConfig::default()).unwrap()));
+        let [a, b] = &mut devices;
+        let (to_b, to_a) = connect(a, b);
+        let memory = Buffer::zeroed(8);
+        let places = [1, 2, 3].map(|key| devices[1].publish(&region(key, &memory)));
+        stop_in_the_middle(&devices[0], to_b);
+        let start = Instant::now();
+        assert!(!devices[1].unpublish(1));
+        assert!(start.elapsed() >= WRITERS_MAX, "not waited for");
+        assert!(!devices[1].unpublish(2));
+        let late = |devices: &[Shm; 2]| devices[1].connections.regions.late.len();
+        assert_eq!(late(&devices), 1);
+        let place = devices[1].publish(&region(4, &memory));
+        assert!(!can_write(&mut devices, to_b, 4, place), "written while a writer is late");
+        // That attempt has cleared the word.
+        assert!(devices[1].unpublish(4) && devices[1].unpublish(3) && late(&devices) == 0);
+        assert!(!can_write(&mut devices, to_b, 3, places[2]));
+        let place = devices[1].publish(&region(5, &memory));
+        assert!(can_write(&mut devices, to_b, 5, place));
+        // A connection that ends leaves its writer behind.
+        stop_in_the_middle(&devices[0], to_b);
+        devices[1].disconnect(to_a);
+        while poll(&mut devices[1]).is_some() {}
+        assert!(!devices[1].unpublish(5) && late(&devices) == 1);
+    }
+
+    #[test]
+    fn memory_that_no_buffer_owns_is_read_and_never_written() {
+        let mut devices = [(); 2].map(|()| up(Shm::new(ShmConfig::default()).unwrap()));
+        let [a, b] = &mut devices;
+        let (to_b, _) = connect(a, b);
+        let mut bytes = [0; 8];
+        let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the bytes live longer than the buffer, and nothing else uses them meanwhile.
+        let lent = unsafe { Buffer::from_raw(start, 8, true) };
+        let place = devices[1].publish(&region(1, &lent));
+        assert!(!place.is_none() && !can_write(&mut devices, to_b, 1, place));
+        let shared = Buffer::from(std::sync::Arc::<[u8]>::from(vec![0; 8]));
+        let place = devices[1].publish(&region(2, &shared));
+        assert!(!can_write(&mut devices, to_b, 2, place));
+        let owned = Buffer::zeroed(8);
+        let place = devices[1].publish(&region(3, &owned));
+        assert!(can_write(&mut devices, to_b, 3, place));
+        assert!([1, 2, 3].iter().all(|key| devices[1].unpublish(*key)));
+        drop(lent);
+        assert_eq!((bytes, &owned[..]), ([0; 8], &[1; 8][..]));
+    }
+}

@@ -1,0 +1,262 @@
+//! Accesses to regions of a peer, of devices that do them by themselves.
+
+use tagmatch_device::{
+    AccessEnd, AccessKind, Buffer, Device, DownReason, PeerId, PublishedRegion, RegionAccess,
+    RegionPlace, RegionSpan,
+};
+
+use super::Fixture;
+use crate::device::{Other, Owned, connect, message, pattern, poll, role, say, wait_for};
+
+const KEY: u64 = 77;
+
+/// Two connected devices, of which the second one has a region.
+struct RegionPair<F: Fixture> {
+    a: F::Device,
+    b: F::Device,
+    to_b: PeerId,
+    to_a: PeerId,
+    memory: Buffer,
+    of: RegionSpan,
+}
+
+fn publish<D: Device>(device: &mut D, memory: &Buffer, reads: bool, writes: bool) -> RegionSpan {
+    let place = device.publish(&PublishedRegion { key: KEY, memory, reads, writes });
+    assert!(!place.is_none(), "the device accesses no regions");
+    RegionSpan { key: KEY, place, offset: 0 }
+}
+
+impl<F: Fixture> RegionPair<F> {
+    fn new(memory: Buffer, reads: bool, writes: bool) -> Self {
+        let mut a = F::usual();
+        let mut b = F::usual();
+        let (to_b, to_a) = connect(&mut a, &mut b);
+        let of = publish(&mut b, &memory, reads, writes);
+        RegionPair { a, b, to_b, to_a, memory, of }
+    }
+
+    /// An access of the first device: its buffer, and whether it was done.
+    fn access(&mut self, kind: AccessKind, of: RegionSpan, buffer: Vec<u8>) -> (Vec<u8>, bool) {
+        let access = RegionAccess { peer: self.to_b, of, kind, buffer: buffer.into() };
+        if let Err(buffer) = self.a.access(access) {
+            return (buffer.into_vec(), false);
+        }
+        let end = wait_for(&mut [&mut self.a, &mut self.b], "an access", |index, event| {
+            match (index, event) {
+                (0, Owned::AccessDone(end)) => Some(end),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(end.peer, self.to_b);
+        (end.buffer.into_vec(), end.is_done)
+    }
+}
+
+/// An access moves the bytes of its span, whatever their number, and no others. The owner has not
+/// to poll.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn accesses_of_every_size_move_their_bytes<F: Fixture>() {
+    let sizes = [1, 7, 8, 64, 4096, 65_537, (128 << 10) + 1, 1 << 20, (5 << 20) + 3];
+    for size in sizes {
+        for memory in [Buffer::zeroed(size + 20), F::usual().allocate(size + 20).unwrap()] {
+            let mut pair = RegionPair::<F>::new(memory, true, true);
+            let fill = pair.memory.to_vec();
+            let of = RegionSpan { offset: 10, ..pair.of };
+            let bytes = pattern(size, size);
+            let (buffer, is_done) = pair.access(AccessKind::Write, of, bytes.clone());
+            assert!(is_done && buffer == bytes, "the buffer of {size} bytes comes back");
+            let (buffer, is_done) = pair.access(AccessKind::Read, of, vec![9; size]);
+            assert!(is_done && buffer == bytes, "{size} bytes were read");
+            let end = size + 10;
+            assert!(pair.b.unpublish(KEY));
+            assert!(pair.memory[10..end] == bytes, "{size} bytes were written");
+            assert!(pair.memory[..10] == fill[..10] && pair.memory[end..] == fill[end..]);
+        }
+    }
+}
+
+/// An access that names another region or place, or bytes that aren't all in the region, or that
+/// lacks the right, is not done, changes nothing, and disturbs nothing else.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn an_access_that_its_region_does_not_allow_changes_nothing<F: Fixture>() {
+    const LENGTH: usize = 300_000;
+    let mut pair = RegionPair::<F>::new(Buffer::zeroed(LENGTH), true, true);
+    let of = pair.of;
+    let RegionPlace { record, address } = of.place;
+    let at = |offset| RegionSpan { offset, ..of };
+    let with = |record, address| RegionSpan { place: RegionPlace { record, address }, ..of };
+    let bad = [
+        (RegionSpan { key: KEY ^ 1, ..of }, 8),
+        (RegionSpan { key: 0, ..of }, 8),
+        (with(0, address), 8),
+        (with(record + 8, address), 8),
+        (with(8, address), 8),
+        (with(u64::MAX - 3, address), 8),
+        (with(record, address + 1), 8),
+        (with(record, 16), 8),
+        (with(record, u64::MAX - 3), 8),
+        (at(1), LENGTH),
+        (at(0), LENGTH + 1),
+        (at(LENGTH as u64), 1),
+        (at(u64::MAX), 1),
+        (at(u64::MAX - address), 8),
+        (at(0u64.wrapping_sub(address)), 8),
+    ];
+    for (of, length) in bad {
+        for kind in [AccessKind::Read, AccessKind::Write] {
+            let (buffer, is_done) = pair.access(kind, of, vec![1; length]);
+            assert!(!is_done && buffer.len() == length, "{kind:?} {of:?}");
+        }
+    }
+    assert!(pair.memory.iter().all(|byte| *byte == 0), "a refused access has changed the region");
+    assert!(pair.b.unpublish(KEY));
+    for (reads, writes) in [(true, false), (false, true)] {
+        let of = publish(&mut pair.b, &pair.memory, reads, writes);
+        assert_eq!(pair.access(AccessKind::Read, of, vec![1; 8]).1, reads);
+        assert_eq!(pair.access(AccessKind::Write, of, vec![0; 8]).1, writes);
+        assert!(pair.b.unpublish(KEY));
+    }
+    assert!(pair.memory.iter().all(|byte| *byte == 0));
+    pair.b.send(pair.to_a, message(b"still here")).unwrap();
+    wait_for(&mut [&mut pair.a, &mut pair.b], "a message", |_, event| {
+        matches!(event, Owned::Message(..)).then_some(())
+    });
+}
+
+/// No access is done once its region was unpublished, not even the rest of one that has begun.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn no_access_is_done_once_its_region_is_unpublished<F: Fixture>() {
+    const LENGTH: usize = 64 << 20;
+    for kind in [AccessKind::Read, AccessKind::Write] {
+        let mut pair = RegionPair::<F>::new(Buffer::zeroed(LENGTH), true, true);
+        let access = |buffer| RegionAccess { peer: pair.to_b, of: pair.of, kind, buffer };
+        for _ in 0..2 {
+            pair.a.access(access(Buffer::from(vec![1; LENGTH]))).unwrap();
+        }
+        assert!(poll(&mut pair.a).is_none(), "so many bytes in one poll");
+        assert!(pair.b.unpublish(KEY));
+        let before = pair.memory.to_vec();
+        assert!(kind == AccessKind::Read || before.contains(&1), "nothing was begun");
+        for _ in 0..2 {
+            let end =
+                wait_for(&mut [&mut pair.a, &mut pair.b], "its end", |_, event| match event {
+                    Owned::AccessDone(end) => Some(end),
+                    other => panic!("{other:?}"),
+                });
+            assert!(!end.is_done && end.buffer.len() == LENGTH);
+        }
+        assert!(!pair.access(kind, pair.of, vec![2; 8]).1);
+        assert!(pair.memory[..] == before, "memory of a region that was unpublished has changed");
+    }
+}
+
+/// The buffers of accesses come back before their peer is reported as down. To a peer that is not
+/// up, none begins.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn buffers_of_accesses_come_back_before_the_end_of_their_peer<F: Fixture>() {
+    let mut pair = RegionPair::<F>::new(Buffer::zeroed(32 << 20), true, true);
+    let RegionPair { a, b, to_b, of, .. } = &mut pair;
+    let access = |kind| {
+        let buffer = Buffer::zeroed(32 << 20);
+        RegionAccess { peer: *to_b, of: *of, kind, buffer }
+    };
+    for kind in [AccessKind::Read, AccessKind::Write, AccessKind::Read] {
+        a.access(access(kind)).unwrap();
+    }
+    a.disconnect(*to_b);
+    for _ in 0..3 {
+        match wait_for(&mut [a], "a buffer", |_, event| Some(event)) {
+            Owned::AccessDone(AccessEnd { buffer, is_done: false, .. }) => {
+                assert_eq!(buffer.len(), 32 << 20);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    match wait_for(&mut [a], "its end", |_, event| Some(event)) {
+        Owned::Down(peer, DownReason::Disconnected) => assert_eq!(peer, *to_b),
+        other => panic!("{other:?}"),
+    }
+    assert!(a.access(access(AccessKind::Read)).is_err());
+    let to_nobody = RegionAccess { peer: PeerId(9), ..access(AccessKind::Write) };
+    assert!(a.access(to_nobody).is_err());
+    assert!(b.unpublish(KEY));
+}
+
+/// The words of a span, as the bytes of a message.
+fn bytes_of(of: RegionSpan) -> Vec<u8> {
+    [of.place.record, of.place.address].into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+/// The program of the other process: writes a region again and again.
+fn write_for_ever<F: Fixture>() -> ! {
+    let mut device = F::usual();
+    say(device.address());
+    let mut target = None;
+    let mut stamp = 0u8;
+    loop {
+        match poll(&mut device) {
+            Some(Owned::Message(peer, _, bytes)) => {
+                let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+                let place = RegionPlace { record: word(0), address: word(8) };
+                target = Some((peer, RegionSpan { key: KEY, place, offset: 0 }));
+            }
+            // It is stopped once the region was closed.
+            Some(Owned::AccessDone(AccessEnd { is_done: false, .. })) => target = None,
+            _ => {}
+        }
+        if let Some((peer, of)) = target {
+            stamp = stamp % 255 + 1;
+            let buffer = Buffer::from(vec![stamp; WRITTEN]);
+            let _ = device.access(RegionAccess { peer, of, kind: AccessKind::Write, buffer });
+        }
+    }
+}
+
+/// Bytes that the other process writes.
+const WRITTEN: usize = 4 << 20;
+
+/// A region that is closed while another process writes it stays as it is from then on; also if
+/// that process is killed at that moment, or was before.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_region_that_is_closed_under_a_writer_is_left_alone<F: Fixture>() {
+    if role().is_some() {
+        write_for_ever::<F>();
+    }
+    let test = "a_region_that_is_closed_under_a_writer_is_left_alone";
+    for kills in [false, true] {
+        let mut other = Other::spawn(&format!("{}{test}", F::MODULE), "writer");
+        let mut device = F::usual();
+        let peer = device.connect(&other.hear_address()).unwrap();
+        wait_for(&mut [&mut device], "the connection", |_, event| match event {
+            Owned::Up(up, _) if up == peer => Some(()),
+            other => panic!("{other:?}"),
+        });
+        for _ in 0..if kills { 1 } else { 20 } {
+            let memory = Buffer::zeroed(WRITTEN);
+            let of = publish(&mut device, &memory, false, true);
+            device.send(peer, message(&bytes_of(of))).unwrap();
+            while memory.iter().all(|byte| *byte == 0) {
+                assert!(poll(&mut device).is_none());
+            }
+            if kills {
+                other.kill();
+            }
+            assert!(device.unpublish(KEY), "a writer is not waited for");
+            let before = memory.to_vec();
+            for _ in 0..1000 {
+                poll(&mut device);
+            }
+            assert!(memory[..] == before, "memory of a region that was closed has changed");
+        }
+    }
+}
