@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use tagmatch_device::{DeviceError, DownReason, Event, PeerId, Quota};
+use tagmatch_device::{DeviceError, DownReason, Event, InCall, PeerId, Quota};
 
 use super::config::ShmConfig;
 use super::connection::Connection;
@@ -56,7 +56,7 @@ impl Connections {
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
             reads: Reads::new(config),
-            regions: Regions::new(config.direct_regions),
+            regions: Regions::new(config.direct_regions).in_call("getrandom")?,
             events: VecDeque::new(),
             draining: Vec::new(),
             parting: Vec::new(),

@@ -1,14 +1,15 @@
 //! The words by which the owner of a region knows that no peer writes into it.
 //!
 //! 1. The owner keeps a [`RegionRecord`] in its memory: where the region is, what peers may do, and
-//!    its key, last. To close the region, the owner erases the key, fences (`SeqCst`), and looks at
-//!    the [`WritingWord`] of each connection until the peer has cleared it.
-//! 2. A peer that writes sets its word, fences (`SeqCst`), and reads the record. Only if the key is
-//!    there does the peer write, and it clears the word afterwards, with `Release`.
+//!    its key, last. To close the region, the owner erases the key, fences (`SeqCst`), looks at
+//!    the [`WritingWord`] of each connection, and waits until each odd number has changed.
+//! 2. A peer that writes makes the number of its word odd, fences (`SeqCst`), and reads the record.
+//!    Only if the key is there does the peer write. Afterwards it makes the number even, with
+//!    `Release`, and each write has another number.
 //!
 //! One of both sides sees the other's store: the peer finds no key and doesn't write, or the owner
-//! finds the word set and waits. Once the owner finds it cleared, with `Acquire`, the peer's write
-//! is over, and its next look at the record finds no key.
+//! finds the odd number and waits. Once the owner finds another one, with `Acquire`, that write is
+//! over, and what the peer begins later finds no key.
 //!
 //! A peer that reads sets no word. It reads the record after the bytes, as it reads a
 //! [`nonce`](super::nonce): if the key was there, the owner had not let go of the bytes. The key
@@ -18,30 +19,56 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::sync::{AtomicU64, fence};
 
-/// Whether a peer is writing into a region of the owner: a word of the ring that the owner reads.
+/// The words for regions in the header of the ring that the owner reads. The peer has mapped them.
+#[derive(Default)]
+pub(crate) struct RegionWords {
+    pub(crate) writing: WritingWord,
+    /// Stored by the owner: its records have their keys combined with it ([`sealed`]). So bytes
+    /// that somebody else has sent to the owner are no record, wherever a token says that they
+    /// are. 0: the owner hasn't stored it yet.
+    pub(crate) seal: AtomicU64,
+}
+
+/// A key as it stands in a record.
+pub(crate) fn sealed(key: u64, seal: u64) -> u64 {
+    key ^ seal
+}
+
+/// Whether a peer is writing into a region of the owner: the number of its write, which is odd
+/// while it writes. The peer stores it.
 #[derive(Default)]
 pub(crate) struct WritingWord(AtomicU64);
 
 /// A peer may write until this is dropped, if the record has its key.
-pub(crate) struct WriteClaim<'a>(&'a WritingWord);
+pub(crate) struct WriteClaim<'a> {
+    word: &'a WritingWord,
+    number: u64,
+}
 
 impl WritingWord {
-    /// Sets the word. The record is read afterwards.
+    /// Says that a write begins. The record is read afterwards.
     pub(crate) fn begin(&self) -> WriteClaim<'_> {
-        self.0.store(1, Relaxed);
+        let number = self.0.load(Relaxed) | 1;
+        self.0.store(number, Relaxed);
         fence(SeqCst);
-        WriteClaim(self)
+        WriteClaim { word: self, number }
     }
 
-    /// Whether the peer may be writing. The owner has erased the record before.
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Acquire) != 0
+    /// The number of the write that the peer may be in. The owner has erased the record before.
+    pub(crate) fn under_way(&self) -> Option<u64> {
+        let number = self.0.load(Acquire);
+        (number & 1 == 1).then_some(number)
+    }
+
+    /// Whether the write with this number is over.
+    pub(crate) fn is_over(&self, number: u64) -> bool {
+        self.0.load(Acquire) != number
     }
 }
 
 impl Drop for WriteClaim<'_> {
     fn drop(&mut self) {
-        self.0.0.store(0, Release);
+        self.word.0.store(self.number.wrapping_add(1), Release);
     }
 }
 
@@ -53,7 +80,7 @@ pub(crate) struct RecordWords {
     pub(crate) length: u64,
     /// Any of [`RecordWords::READS`] and [`RecordWords::WRITES`].
     pub(crate) rights: u64,
-    /// 0 if the region was closed.
+    /// The region's key, [`sealed`]; 0 if the region was closed.
     pub(crate) key: u64,
 }
 
@@ -123,9 +150,16 @@ mod tests {
         record.erase();
         assert_eq!(found(), RecordWords { key: 0, ..words });
         let word = WritingWord::default();
-        let claim = word.begin();
-        assert!(word.is_set());
-        drop(claim);
-        assert!(!word.is_set());
+        assert_eq!(word.under_way(), None);
+        for number in [1, 3] {
+            let claim = word.begin();
+            assert_eq!(word.under_way(), Some(number));
+            assert!(!word.is_over(number));
+            drop(claim);
+            assert!(word.is_over(number) && word.under_way().is_none());
+        }
+        // The next write is another one.
+        let _claim = word.begin();
+        assert!(word.is_over(3) && !word.is_over(5));
     }
 }

@@ -5,16 +5,18 @@
 //! memory. Nothing of that is believed. A peer reads the record by process_vm_readv(2), together
 //! with the [`nonce`](super::nonce) of the connection, which tells that the process is the owner's:
 //! a record with another key, address or right, or one that the bytes don't fit, and memory that
-//! can't be read end the access. The engine then does the operation by messages, and the owner says
+//! can't be read end the access. The key in a record is combined with a secret that the owner
+//! stores in the memory of the pair, so no token makes a peer take for a record what somebody else
+//! has had the owner keep, such as the bytes of a message. When an access ends so, the engine does the operation by messages, and the owner says
 //! what is wrong, if anything is.
 //!
 //! **A get** reads bytes and record in one call, in this order; of memory of the owner's device,
 //! the bytes come from the mapping, and the record after them. If the record still had the key,
 //! the owner had not closed the region when the bytes were read.
 //!
-//! **A put** sets a word that the owner sees, reads the record, writes a piece by
-//! process_vm_writev(2), and clears the word ([`region_words`](super::region_words) has the
-//! argument). An owner that closes a region waits until no word is set. That takes the time of one
+//! **A put** says in a word that the owner sees that it writes, reads the record, writes a piece by
+//! process_vm_writev(2), and says that this is over ([`region_words`](super::region_words) has the
+//! argument). An owner that closes a region waits for the writes that have begun. That takes the time of one
 //! piece, unless the peer is stopped in the middle: then, after [`WRITERS_MAX`], the device says
 //! so, and the region's memory is never used for anything else. So only memory that a buffer owns
 //! can be written directly: a caller's memory can't be kept from its owner. While such a late
@@ -28,6 +30,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
@@ -40,8 +43,9 @@ use super::arena;
 use super::connection::Connection;
 use super::peers::{PeerState, Peers};
 use super::processes::ReadableProcess;
-use super::region_words::{RecordWords, RegionRecord};
+use super::region_words::{RecordWords, RegionRecord, sealed};
 use super::ring::Ring;
+use super::sync::fence;
 
 /// Most bytes that one poll moves, so that a long access doesn't delay messages.
 const BYTES_PER_POLL: usize = 1 << 20;
@@ -55,6 +59,8 @@ const WRITERS_MAX: Duration = Duration::from_millis(100);
 /// The regions of this worker that peers access, and the accesses of this worker.
 pub(crate) struct Regions {
     is_on: bool,
+    /// Never 0. The keys in records are combined with it.
+    seal: u64,
     records: BTreeMap<u64, RegionRecord>,
     accesses: VecDeque<PendingAccess>,
     /// Peers that didn't clear their word in time. Each connection has at most one.
@@ -64,14 +70,16 @@ pub(crate) struct Regions {
 /// A peer that may be in the middle of a write, and that was waited for in vain.
 struct LateWriter {
     ring: Ring,
+    /// The number of that write.
+    write: u64,
     /// Of its process, if there is one in this namespace.
     pidfd: Option<OwnedFd>,
 }
 
 impl LateWriter {
-    fn new(connection: &Connection) -> Self {
+    fn new(connection: &Connection, write: u64) -> Self {
         let pidfd = connection.process().and_then(|process| process::open(process.pid).ok());
-        LateWriter { ring: connection.inbound.clone(), pidfd }
+        LateWriter { ring: connection.inbound.clone(), write, pidfd }
     }
 
     fn is_of(&self, connection: &Connection) -> bool {
@@ -80,14 +88,22 @@ impl LateWriter {
 
     fn may_write(&self) -> bool {
         let has_ended = || self.pidfd.as_ref().is_some_and(|fd| process::has_ended(fd.as_fd()));
-        self.ring.header().claims.0.writing.is_set() && !has_ended()
+        !self.ring.header().claims.0.regions.writing.is_over(self.write) && !has_ended()
     }
 }
 
 impl Regions {
-    pub(crate) fn new(is_on: bool) -> Self {
+    /// # Errors
+    /// The system has no random numbers.
+    pub(crate) fn new(is_on: bool) -> std::io::Result<Self> {
+        let seal = u64::from_ne_bytes(tagmatch_os::random()?) | 1;
         let records = BTreeMap::new();
-        Regions { is_on, records, accesses: VecDeque::new(), late: Vec::new() }
+        Ok(Regions { is_on, seal, records, accesses: VecDeque::new(), late: Vec::new() })
+    }
+
+    /// A connection begins: its peer learns the seal.
+    pub(crate) fn note_begin(&self, connection: &Connection) {
+        connection.claims().regions.seal.store(self.seal, Release);
     }
 
     /// See [`Device::publish`](tagmatch_device::Device::publish).
@@ -96,14 +112,16 @@ impl Regions {
         let is_owned = memory.is_vec() || arena::is_of_device(memory);
         self.late.retain(LateWriter::may_write);
         let writes = writes && is_owned && memory.is_writable() && self.late.is_empty();
-        if !self.is_on || key == 0 || !(reads || writes) {
+        let key_in_record = sealed(key, self.seal);
+        if !self.is_on || key_in_record == 0 || !(reads || writes) {
             return RegionPlace::default();
         }
         let address = memory.as_ptr().expose_provenance() as u64;
         let readable = if reads { RecordWords::READS } else { 0 };
         let writable = if writes { RecordWords::WRITES } else { 0 };
         let length = memory.len() as u64;
-        let words = RecordWords { address, length, rights: readable | writable, key };
+        let rights = readable | writable;
+        let words = RecordWords { address, length, rights, key: key_in_record };
         let record = RegionRecord::new(words);
         let place = RegionPlace { record: record.place(), address };
         self.records.insert(key, record);
@@ -133,9 +151,11 @@ impl Regions {
             if self.late.iter().any(|late| late.is_of(connection)) {
                 continue;
             }
-            while may_write(connection) {
+            let writing = &connection.claims().regions.writing;
+            let Some(write) = writing.under_way() else { continue };
+            while !writing.is_over(write) && !connection.has_ended() {
                 if Instant::now() >= deadline {
-                    self.late.push(LateWriter::new(connection));
+                    self.late.push(LateWriter::new(connection, write));
                     break;
                 }
                 std::thread::yield_now();
@@ -148,8 +168,11 @@ impl Regions {
     /// A connection ends. Its peer may be in the middle of a write.
     pub(crate) fn note_end(&mut self, connection: &Connection) {
         let is_known = self.late.iter().any(|late| late.is_of(connection));
-        if !is_known && may_write(connection) {
-            self.late.push(LateWriter::new(connection));
+        if let Some(write) = connection.claims().regions.writing.under_way()
+            && !is_known
+            && !connection.has_ended()
+        {
+            self.late.push(LateWriter::new(connection, write));
         }
     }
 
@@ -161,7 +184,8 @@ impl Regions {
         let is_inside = end.and_then(|end| end.checked_add(buffer.len() as u64)).is_some();
         let is_reachable = match peers.state(peer) {
             Some(PeerState::Up(connection)) => {
-                connection.read_mode == ReadMode::Direct && connection.process().is_some()
+                let is_readable = connection.read_mode == ReadMode::Direct;
+                is_readable && connection.process().is_some() && seal_of(connection) != 0
             }
             _ => false,
         };
@@ -215,9 +239,9 @@ impl Regions {
     }
 }
 
-/// Whether a peer may be in the middle of a write.
-fn may_write(connection: &Connection) -> bool {
-    connection.claims().writing.is_set() && !connection.has_ended()
+/// The seal of a peer's records, which is 0 if the peer has none.
+fn seal_of(connection: &Connection) -> u64 {
+    connection.producer.ring().header().claims.0.regions.seal.load(Acquire)
 }
 
 /// An access under way.
@@ -253,18 +277,19 @@ impl PendingAccess {
     }
 
     /// What the region's record has to say for the whole access.
-    fn wanted(&self) -> WantedBytes {
+    fn wanted(&self, connection: &Connection) -> WantedBytes {
         let right = match self.access.kind {
             AccessKind::Read => RecordWords::READS,
             AccessKind::Write => RecordWords::WRITES,
         };
-        WantedBytes { of: self.access.of, length: self.access.buffer.len() as u64, right }
+        let key = sealed(self.access.of.key, seal_of(connection));
+        WantedBytes { key, of: self.access.of, length: self.access.buffer.len() as u64, right }
     }
 
     /// Reads the next bytes. `false`: what was read may not be the region's.
     fn read(&mut self, connection: &Connection, process: &ReadableProcess, length: usize) -> bool {
         let address = self.address();
-        let wanted = self.wanted();
+        let wanted = self.wanted(connection);
         let room = self.access.buffer.room();
         let Some(room) = room.and_then(|room| room.part(self.done..self.done + length)) else {
             return false;
@@ -276,6 +301,8 @@ impl PendingAccess {
         let mapped = memory.and_then(|memory| Some((memory, memory.find(bytes)?)));
         let part = if let Some((memory, at)) = mapped {
             memory.copy(at, into);
+            // The record is read after these bytes.
+            fence(Acquire);
             None
         } else {
             Some(ReadPart { address, into })
@@ -288,13 +315,16 @@ impl PendingAccess {
         let Some(bytes) = self.access.buffer.get(self.done..self.done + length) else {
             return false;
         };
-        let _claim = connection.producer.ring().header().claims.0.writing.begin();
-        self.wanted().are_allowed(process, None) && write_all(process, self.address(), bytes)
+        let _claim = connection.producer.ring().header().claims.0.regions.writing.begin();
+        self.wanted(connection).are_allowed(process, None)
+            && write_all(process, self.address(), bytes)
     }
 }
 
 /// The bytes of an access.
 struct WantedBytes {
+    /// As it has to stand in the record.
+    key: u64,
     of: RegionSpan,
     length: u64,
     right: u64,
@@ -304,10 +334,10 @@ impl WantedBytes {
     /// Whether the record in the memory of the owner allows the access. The record is read behind
     /// a part of that memory, if there is one.
     fn are_allowed(&self, process: &ReadableProcess, behind: Option<ReadPart<'_>>) -> bool {
-        let RegionSpan { key, place, offset } = self.of;
+        let RegionSpan { place, offset, .. } = self.of;
         let Some(record) = read_then_record(process, behind, place.record) else { return false };
         let end = offset.checked_add(self.length);
-        record.key == key
+        record.key == self.key
             && record.address == place.address
             && record.rights & self.right != 0
             && end.is_some_and(|end| end <= record.length)
@@ -378,7 +408,7 @@ mod tests {
 
     /// Leaves the word of the peer's write set, as a peer does that is stopped there.
     fn stop_in_the_middle(device: &Shm, peer: PeerId) {
-        let word = &connection(device, peer).producer.ring().header().claims.0.writing;
+        let word = &connection(device, peer).producer.ring().header().claims.0.regions.writing;
         std::mem::forget(word.begin());
     }
 
@@ -408,6 +438,20 @@ mod tests {
         devices[1].disconnect(to_a);
         while poll(&mut devices[1]).is_some() {}
         assert!(!devices[1].unpublish(5) && late(&devices) == 1);
+    }
+
+    #[test]
+    fn bytes_that_look_like_a_record_let_nobody_write() {
+        let mut devices = [(); 2].map(|()| up(Shm::new(ShmConfig::default()).unwrap()));
+        let [a, b] = &mut devices;
+        let (to_b, _) = connect(a, b);
+        let memory = Buffer::zeroed(8);
+        let address = memory.as_ptr().expose_provenance() as u64;
+        let key = 5;
+        let words = [address, 8, RecordWords::READS | RecordWords::WRITES, key];
+        let place = RegionPlace { record: words.as_ptr().expose_provenance() as u64, address };
+        assert!(!can_write(&mut devices, to_b, key, place));
+        assert_eq!((&memory[..], words[3]), (&[0; 8][..], key));
     }
 
     #[test]

@@ -17,7 +17,7 @@
 //! | the bell's `summary`, then `sleeping` loaded | `sleeping`, then `summary` loaded | one of both sides sees the other's store: all four are `SeqCst` |
 //! | `released` of a piece: `Release`, after its bytes | `Acquire`, before the message is delivered | the receiver sees the bytes that its sender has written |
 //! | the word of a peer that writes a region, then the region's record read | the record erased, then the word loaded | one of both sides sees the other's store: a `SeqCst` fence at both (`region_words`) |
-//! | the word of a peer that writes a region, cleared: `Release`, after its bytes | `Acquire`, before the region's memory is used for something else | the write is over |
+//! | the word of a peer that writes a region: `Release`, after its bytes | `Acquire`, before the region's memory is used for something else | the write is over |
 //! | the stamp of a segment's slot: `Release`, after the contents | `Acquire`, before they are read | the reader sees the contents |
 //! | `finished` of a segment: `Release`, after the contents were read | `Acquire`, before they are written again; before a slot is looked at for the last time | contents stay until they were read; what a member has published is seen, if it has ended |
 //! | the generation of a connection: before a `Release` fence and what is written to its buffers | after an `Acquire` fence, behind what was read | bytes of a later use are noticed |

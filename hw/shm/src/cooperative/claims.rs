@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::region_words::WritingWord;
+use crate::region_words::RegionWords;
 use crate::sync::AtomicU64;
 
 /// The words of the ring that the receiver reads. The sender has mapped them.
@@ -22,8 +22,8 @@ pub(crate) struct Claims {
     claimed: AtomicU64,
     /// A [`Released`]. The receiver stores it to begin with, and the sender from then on.
     released: AtomicU64,
-    /// Whether the writer of the ring is writing into a region of its reader.
-    pub(crate) writing: WritingWord,
+    /// For the regions of the ring's reader.
+    pub(crate) regions: RegionWords,
 }
 
 /// Most pieces.

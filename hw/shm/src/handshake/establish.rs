@@ -327,6 +327,7 @@ impl HandshakeStep<'_> {
             carrying,
             sharing: Sharing::new(local.config.pinned_sharing()),
         };
+        connections.regions.note_begin(&connection);
         connections.peers.replace(peer, PeerState::Up(Box::new(connection)));
         connections.events.push_back(Event::PeerUp { peer, limits });
         connections.needs_attention = true;
