@@ -16,7 +16,7 @@ use super::lifelines::Lifelines;
 use super::peers::{HelloAttempt, PeerState, Peers};
 use super::processes::CallingProcess;
 use super::reads::Reads;
-use super::regions::Regions;
+use super::regions::OpenRegions;
 use super::ring::PushError;
 use super::ring::slot::MessageShape;
 use super::watcher::Watcher;
@@ -30,7 +30,7 @@ pub(crate) struct Connections {
     pub(crate) quota: Quota<CallingProcess>,
     pub(crate) inboxes: Inboxes,
     pub(crate) reads: Reads,
-    pub(crate) regions: Regions,
+    pub(crate) regions: OpenRegions,
     pub(crate) events: VecDeque<Event<'static>>,
     /// Peers in the state `Draining`, each with the count of messages taken from its ring before.
     draining: Vec<(PeerId, u32)>,
@@ -56,7 +56,7 @@ impl Connections {
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
             reads: Reads::new(config),
-            regions: Regions::new(config.direct_regions).in_call("getrandom")?,
+            regions: OpenRegions::new(config.direct_regions).in_call("getrandom")?,
             events: VecDeque::new(),
             draining: Vec::new(),
             parting: Vec::new(),

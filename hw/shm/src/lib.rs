@@ -68,11 +68,11 @@
 //! With direct reads, a peer can block this process. The kernel reads the peer's memory in a system
 //! call of this thread, in the handshake and for each large message, and waits for a page that the
 //! peer withholds (userfaultfd(2), a mapped file of FUSE). So does the write by which a sender
-//! copies a part of a long message ([`ShmConfig::sender_copies`]), and so do puts into and gets from
-//! a peer's region ([`ShmConfig::direct_regions`]). Only a signal that kills the
-//! process ends the wait. With [`ReadPolicy::Copied`] the kernel reads and writes no peer's memory,
-//! and no peer can block this process. Memory of a peer's device is read from a mapping of this
-//! process, whatever the policy is: the peer can't withhold a page of another process' mapping.
+//! copies a part of a long message ([`ShmConfig::sender_copies`]), and so do puts and gets to and
+//! from a peer's region ([`ShmConfig::direct_regions`]). Only a signal that kills the process ends
+//! the wait. With [`ReadPolicy::Copied`] the kernel reads and writes no peer's memory, and no peer
+//! can block this process. Memory of a peer's device is read from a mapping of this process,
+//! whatever the policy is: the peer can't withhold a page of another process' mapping.
 //!
 //! Where the kernel lets peers read this process's memory, it lets them write it, too: it has one
 //! permission for both. No key protects the memory then. A copied read takes

@@ -4,8 +4,8 @@
 //!    its key, last. To close the region, the owner erases the key, fences (`SeqCst`), looks at
 //!    the [`WritingWord`] of each connection, and waits until each odd number has changed.
 //! 2. A peer that writes makes the number of its word odd, fences (`SeqCst`), and reads the record.
-//!    Only if the key is there does the peer write. Afterwards it makes the number even, with
-//!    `Release`, and each write has another number.
+//!    Only if the key is there does the peer write. Afterwards it makes the number even. Each
+//!    write has another number, and all are stored with `Release`.
 //!
 //! One of both sides sees the other's store: the peer finds no key and doesn't write, or the owner
 //! finds the odd number and waits. Once the owner finds another one, with `Acquire`, that write is
@@ -49,7 +49,8 @@ impl WritingWord {
     /// Says that a write begins. The record is read afterwards.
     pub(crate) fn begin(&self) -> WriteClaim<'_> {
         let number = self.0.load(Relaxed) | 1;
-        self.0.store(number, Relaxed);
+        // An owner that waits for the write before may see this number instead of that one's end.
+        self.0.store(number, Release);
         fence(SeqCst);
         WriteClaim { word: self, number }
     }

@@ -3,26 +3,26 @@
 //!
 //! **How a peer finds a region.** Its token says where its record and its bytes are in the owner's
 //! memory. Nothing of that is believed. A peer reads the record by process_vm_readv(2), together
-//! with the [`nonce`](super::nonce) of the connection, which tells that the process is the owner's:
-//! a record with another key, address or right, or one that the bytes don't fit, and memory that
-//! can't be read end the access. The key in a record is combined with a secret that the owner
-//! stores in the memory of the pair, so no token makes a peer take for a record what somebody else
-//! has had the owner keep, such as the bytes of a message. When an access ends so, the engine does the operation by messages, and the owner says
-//! what is wrong, if anything is.
+//! with the [`nonce`](super::nonce) of the connection, which tells that the process is the owner's.
+//! The key in a record is combined with a secret that the owner stores in the memory of the pair,
+//! so no token makes a peer take for a record what somebody else has had the owner keep, such as
+//! the bytes of a message. A record with another key, address or right, or one that the bytes don't
+//! fit, and memory that can't be read end the access. The engine then does the operation by
+//! messages, and the owner says what is wrong, if anything is.
 //!
 //! **A get** reads bytes and record in one call, in this order; of memory of the owner's device,
-//! the bytes come from the mapping, and the record after them. If the record still had the key,
-//! the owner had not closed the region when the bytes were read.
+//! the bytes come from the mapping, and the record after them. If the record still had the key, the
+//! owner had not closed the region when the bytes were read.
 //!
 //! **A put** says in a word that the owner sees that it writes, reads the record, writes a piece by
 //! process_vm_writev(2), and says that this is over ([`region_words`](super::region_words) has the
-//! argument). An owner that closes a region waits for the writes that have begun. That takes the time of one
-//! piece, unless the peer is stopped in the middle: then, after [`WRITERS_MAX`], the device says
-//! so, and the region's memory is never used for anything else. So only memory that a buffer owns
-//! can be written directly: a caller's memory can't be kept from its owner. While such a late
-//! writer is there, no further region can be written directly, so a peer makes its owner lose no
-//! more than the regions that it had at that time. A process that has ended writes no more: its
-//! pidfd, or its socket, says so only after all its threads have left the kernel.
+//! argument). An owner that closes a region waits for the writes that have begun. That takes the
+//! time of one piece, unless the peer is stopped in the middle: then, after [`WRITERS_MAX`], the
+//! device says so, and the region's memory is never used for anything else. So only memory that a
+//! buffer owns can be written directly: a caller's memory can't be kept from the caller. While such
+//! a late writer is there, no further region can be written directly, so a peer makes its owner
+//! lose no more than the regions that it had at that time. A process that has ended writes no more:
+//! its pidfd, or its socket, says so only after all its threads have left the kernel.
 //!
 //! Which process a peer writes to is as certain as in `cooperative`: the process was the owner's
 //! one system call before.
@@ -57,7 +57,7 @@ const PIECE_BYTES: usize = 128 << 10;
 const WRITERS_MAX: Duration = Duration::from_millis(100);
 
 /// The regions of this worker that peers access, and the accesses of this worker.
-pub(crate) struct Regions {
+pub(crate) struct OpenRegions {
     is_on: bool,
     /// Never 0. The keys in records are combined with it.
     seal: u64,
@@ -92,13 +92,13 @@ impl LateWriter {
     }
 }
 
-impl Regions {
+impl OpenRegions {
     /// # Errors
     /// The system has no random numbers.
     pub(crate) fn new(is_on: bool) -> std::io::Result<Self> {
         let seal = u64::from_ne_bytes(tagmatch_os::random()?) | 1;
         let records = BTreeMap::new();
-        Ok(Regions { is_on, seal, records, accesses: VecDeque::new(), late: Vec::new() })
+        Ok(OpenRegions { is_on, seal, records, accesses: VecDeque::new(), late: Vec::new() })
     }
 
     /// A connection begins: its peer learns the seal.

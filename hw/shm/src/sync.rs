@@ -36,8 +36,8 @@
 //! - A sender writes a piece by a call of its kernel, on the processor on which the thread goes
 //!   on: the `Release` that follows orders these bytes as those that the thread has stored
 //!   itself.
-//! - The record of a region is read as a nonce is, behind the bytes of a get. A peer that puts reads
-//!   the record, and writes the bytes, by calls of its kernel on its own processor.
+//! - The record of a region is read as a nonce is, behind the bytes of a get. A peer that puts
+//!   reads the record, and writes the bytes, by calls of its kernel on its own processor.
 //! - A process that has ended has stored everything before its end is seen. The thread that
 //!   sees it says so by `has_ended`, with `Release` and `Acquire`, so its worker still finds
 //!   the last messages.
