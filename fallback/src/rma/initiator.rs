@@ -330,18 +330,37 @@ impl InitiatorSide {
         fault: Option<RemoteFault>,
         requests: &mut Requests,
     ) -> Result<(), WireError> {
+        let answers = u64::from(count) + u64::from(fault.is_some());
+        if answers == 0 {
+            return Err(WireError::OneSided("an answer that says nothing"));
+        }
+        self.check_answers(count, answers)?;
         for _ in 0..count {
-            if self.oldest()?.fetches() {
-                return Err(WireError::OneSided("an answer without the bytes that were asked for"));
-            }
             self.answered(peer, requests);
         }
         if fault.is_some() {
             let oldest = self.oldest()?;
             oldest.fault = oldest.fault.or(fault);
             self.answered(peer, requests);
-        } else if count == 0 {
-            return Err(WireError::OneSided("an answer that says nothing"));
+        }
+        Ok(())
+    }
+
+    /// Whether so many answers are due, of which the first `bare` have no bytes. Nothing is done
+    /// before that, so that a wrong message ends no operation with success.
+    fn check_answers(&self, bare: u32, answers: u64) -> Result<(), WireError> {
+        let mut before = 0;
+        for op in self.operations.iter().take_while(|op| op.asked > op.answered) {
+            if before >= answers {
+                break;
+            }
+            if op.fetches() && before < u64::from(bare) {
+                return Err(WireError::OneSided("an answer without the bytes that were asked for"));
+            }
+            before += u64::from(op.asked - op.answered);
+        }
+        if before < answers {
+            return Err(WireError::OneSided("an answer that answers no operation"));
         }
         Ok(())
     }

@@ -88,6 +88,9 @@ impl Message {
 
     /// Whether the message is legal when its length alone becomes this.
     fn of_length(&self, length: usize) -> Legality {
+        if self.other_length == Some(length) {
+            return Legality::Open;
+        }
         let Some(Rest { unit, count, legality }) = &self.rest else { return Legality::Illegal };
         let Some(behind) = length.checked_sub(self.described()) else { return Legality::Illegal };
         if behind % unit != 0 || !count.contains(&(behind / unit)) || self.has_count() {
