@@ -1,5 +1,7 @@
 //! A ring compared with a plain queue, and a ring whose writer or reader writes random words.
 
+mod hostile;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
