@@ -3,6 +3,7 @@
 
 mod counts;
 mod deaths;
+mod hostile;
 mod nonsense;
 
 use std::cell::RefCell;
