@@ -91,7 +91,7 @@ fn rendezvous(name: &'static str, bytes: Vec<u8>) -> Message {
     let message = message.be(1, "more flags", more).be(2, "reserved", Meaning::Free);
     let message = message.be(4, "immediate", Meaning::Free);
     let real = if is_long { Meaning::Within(u32::MAX.into()..=u64::MAX) } else { Meaning::Fixed };
-    message.be(8, "real length", real).or_of_length(32)
+    message.be(8, "real length", real).or_of_length(32..=32)
 }
 
 fn controls(names: &Names) -> Vec<Message> {

@@ -144,6 +144,7 @@ pub(crate) mod srq {
     pub(crate) const USER_HANDLE: u16 = 4;
     pub(crate) const MAX_WR: u16 = 5;
     pub(crate) const MAX_SGE: u16 = 6;
+    #[cfg(test)]
     pub(crate) const LIMIT: u16 = 7;
     pub(crate) const MAX_NUM_TAGS: u16 = 8;
     pub(crate) const TYPE: u16 = 9;

@@ -161,7 +161,6 @@ impl<M: Memory> Function<M> {
         let number = self.objects.number();
         let handle = self.objects.add(command.context, Kind::Srq(number))?;
         let user_handle = command.value(abi::srq::USER_HANDLE).unwrap_or(0);
-        let limit = command.word(abi::srq::LIMIT).unwrap_or(0);
         let srq = Srq {
             place,
             pd,
@@ -170,7 +169,8 @@ impl<M: Memory> Function<M> {
             user_index: request.uidx,
             segments_max: max_sge.max(1),
             max_wr,
-            limit,
+            // mlx5_ib_create_srq leaves the command's limit out: ibv_create_srq(3).
+            limit: 0,
             tags: list,
             pages,
             async_events: 0,

@@ -6,7 +6,7 @@ mod counts;
 mod fabric;
 mod faults;
 mod finish;
-mod packet;
+pub(crate) mod packet;
 mod ports;
 pub(crate) mod queue_pair;
 pub(crate) mod receive;

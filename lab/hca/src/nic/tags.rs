@@ -114,9 +114,10 @@ impl TagQueue {
                 (kind, Some(handle))
             }
             TagCommand::Remove { index } => {
-                let slot = usize::from(index) & mask;
-                // An entry that never was: the answer is that it isn't there.
-                let handle = self.entries[slot].handle.unwrap_or(Handle(slot as u32));
+                // An entry that never was, or a place that the list hasn't: the answer is that it
+                // isn't there.
+                let handle = self.entries.get(usize::from(index)).and_then(|entry| entry.handle);
+                let handle = handle.unwrap_or(Handle(index.into()));
                 (OperationKind::Delete { handle }, Some(handle))
             }
         };

@@ -4,6 +4,7 @@
 mod array;
 mod commands;
 mod faults;
+mod hostile;
 mod knobs;
 mod paths;
 mod programs;

@@ -69,8 +69,8 @@ pub struct Message {
     pub(super) bytes: Vec<u8>,
     pub(super) fields: Vec<Field>,
     pub(super) rest: Option<Rest>,
-    /// A length at which the message is another one.
-    pub(super) other_length: Option<usize>,
+    /// The lengths at which the message is another one.
+    pub(super) other_lengths: Option<RangeInclusive<usize>>,
 }
 
 impl Field {
@@ -101,7 +101,7 @@ impl Message {
     /// A good message without a description so far.
     #[must_use]
     pub fn new(name: &'static str, bytes: impl Into<Vec<u8>>) -> Self {
-        Message { name, bytes: bytes.into(), fields: Vec::new(), rest: None, other_length: None }
+        Message { name, bytes: bytes.into(), fields: Vec::new(), rest: None, other_lengths: None }
     }
 
     /// Its name in the protocol.
@@ -151,10 +151,10 @@ impl Message {
         self
     }
 
-    /// Cut off at this length, it is another message of the protocol, whose legality is open.
+    /// Of these lengths it is another message of the protocol, whose legality is open.
     #[must_use]
-    pub fn or_of_length(mut self, length: usize) -> Self {
-        self.other_length = Some(length);
+    pub fn or_of_length(mut self, lengths: RangeInclusive<usize>) -> Self {
+        self.other_lengths = Some(lengths);
         self
     }
 

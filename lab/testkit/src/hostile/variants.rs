@@ -88,7 +88,7 @@ impl Message {
 
     /// Whether the message is legal when its length alone becomes this.
     fn of_length(&self, length: usize) -> Legality {
-        if self.other_length == Some(length) {
+        if self.other_lengths.as_ref().is_some_and(|lengths| lengths.contains(&length)) {
             return Legality::Open;
         }
         let Some(Rest { unit, count, legality }) = &self.rest else { return Legality::Illegal };
