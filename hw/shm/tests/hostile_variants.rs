@@ -114,18 +114,31 @@ impl Room for ReadRoom {
         format!("{}", self.reads_done)
     }
 
-    /// Others are served. The peer then says the same once more, breaks a rule before the victim
-    /// does anything, and nothing of it stays.
+    /// Others are served. The peer then says the same twice more, and breaks a rule before the
+    /// victim does what follows from it. Nothing is kept twice, and nothing stays.
     fn audit(mut self) {
         let events = self.bystanders.exchange();
         let is_of_peer = |event: &Owned| matches!(event, Owned::Down(PEER, _));
         assert!(events.iter().all(is_of_peer), "{events:?}");
-        if !self.is_down && events.is_empty() {
-            let last = std::mem::take(&mut self.last);
+        if self.is_down || !events.is_empty() {
+            return;
+        }
+        let last = std::mem::take(&mut self.last);
+        self.say(&last);
+        self.say(&last);
+        let mut is_down = poll(&mut self.bystanders.victim).is_some_and(|event| is_of_peer(&event));
+        let victim = &mut self.bystanders.victim;
+        if victim.arm(&[]) {
+            victim.disarm();
+        }
+        if !is_down {
             self.say(&last);
             self.say(&[]);
+        }
+        while !is_down {
             wait_for(&mut [&mut self.bystanders.victim], "the end of the peer", |_, event| {
-                matches!(event, Owned::Down(PEER, _)).then_some(())
+                is_down = matches!(event, Owned::Down(PEER, _));
+                Some(())
             });
         }
     }

@@ -215,6 +215,9 @@ impl SenderSide {
 }
 
 #[cfg(all(test, not(loom)))]
+mod hostile;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -35,6 +35,8 @@
 //! cause no access outside the segment: all places are computed from numbers of this process, and
 //! contents are copied before they are looked at.
 
+#[cfg(all(test, not(loom)))]
+mod hostile;
 mod memory;
 #[cfg(all(loom, test))]
 mod model;
