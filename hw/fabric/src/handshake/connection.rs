@@ -32,6 +32,9 @@ pub(crate) const WRONG_PROOF: &str =
 /// Length of a packet's length field.
 const LENGTH: usize = 4;
 
+#[cfg(test)]
+mod hostile;
+
 pub(crate) struct Connection {
     socket: PeerSocket,
     kind: &'static MeetingKind,
@@ -256,7 +259,7 @@ mod tests {
     const PEER: PeerId = PeerId(1);
 
     /// Two non-blocking sockets of one stream.
-    fn stream() -> (UnixStream, UnixStream) {
+    pub(super) fn stream() -> (UnixStream, UnixStream) {
         let (one, two) = UnixStream::pair().unwrap();
         one.set_nonblocking(true).unwrap();
         two.set_nonblocking(true).unwrap();
@@ -274,12 +277,12 @@ mod tests {
         begin(socket, Some(PEER), secret)
     }
 
-    fn listener(socket: UnixStream, secret: Secret) -> Connection {
+    pub(super) fn listener(socket: UnixStream, secret: Secret) -> Connection {
         begin(socket, None, secret)
     }
 
     /// The next result of receiving, after everything has been sent.
-    fn turn(connection: &mut Connection) -> Heard {
+    pub(super) fn turn(connection: &mut Connection) -> Heard {
         connection.flush();
         let answer = connection.hear();
         connection.flush();

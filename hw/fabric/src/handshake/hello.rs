@@ -7,7 +7,7 @@ use super::kind::MeetingKind;
 
 /// The longest transport address that is accepted. UCX's have a few dozen bytes for each network
 /// device.
-const WORKER_MAX: usize = 1 << 16;
+pub(crate) const WORKER_MAX: usize = 1 << 16;
 /// The longest packet.
 pub(crate) const PACKET_MAX: usize = WORKER_MAX + 256;
 
