@@ -5,6 +5,7 @@
 mod bench;
 mod ends;
 mod fake;
+mod hostile;
 mod nic;
 mod writes;
 
