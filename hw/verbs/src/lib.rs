@@ -153,6 +153,8 @@ mod failure;
 pub mod fuzzing;
 mod gid;
 mod handle_limiter;
+#[cfg(test)]
+mod hostile;
 mod info;
 mod link;
 mod list;
