@@ -62,7 +62,7 @@ impl Amount {
     }
 
     #[inline]
-    fn plus(self, other: Amount) -> Amount {
+    pub(crate) fn plus(self, other: Amount) -> Amount {
         Amount {
             messages: self.messages.saturating_add(other.messages),
             bytes: self.bytes.saturating_add(other.bytes),
@@ -116,6 +116,17 @@ pub struct CreditNow {
     pub held: Amount,
 }
 
+/// The credit that a worker and one of its peers have for messages to each other.
+///
+/// When no message is under way between them, each has what the other has granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairCredit {
+    /// Granted to the peer, and not spent by a message that has come.
+    pub granted: Amount,
+    /// What the worker may spend on messages to the peer.
+    pub allowance: Amount,
+}
+
 /// The credit that is left to grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
@@ -160,6 +171,29 @@ impl Pool {
         now
     }
 
+    /// The errors in the books of the pool and all grants that exist.
+    pub(crate) fn audit<'a>(
+        &self,
+        grants: impl Iterator<Item = &'a CreditGrant> + Clone,
+    ) -> Vec<String> {
+        let sum = |grants: &mut dyn Iterator<Item = &'a CreditGrant>| {
+            grants.fold(Amount::default(), |sum, grant| sum.plus(grant.from_pool))
+        };
+        let Pool { config: CreditConfig { pool, .. }, free, kept } = self;
+        let mut wrong = Vec::new();
+        let out = sum(&mut grants.clone());
+        if free.plus(out) != *pool {
+            wrong.push(format!("of {pool:?}, {free:?} are free and {out:?} granted"));
+        }
+        let of_dead = sum(&mut grants.clone().filter(|grant| grant.closed));
+        if of_dead != *kept {
+            wrong.push(format!("peers that are down keep {of_dead:?}; {kept:?} are counted"));
+        }
+        let impossible = grants.filter(|grant| !grant.is_possible());
+        wrong.extend(impossible.map(|grant| format!("an impossible grant: {grant:?}")));
+        wrong
+    }
+
     /// Whether no credit of the pool is granted or held.
     #[cfg(test)]
     fn is_whole(&self) -> bool {
@@ -199,6 +233,21 @@ impl CreditGrant {
         (grant, limit)
     }
 
+    /// Whether the numbers of a grant agree: what is out and held is within the limit, and a peer
+    /// that is down has no more than its messages hold.
+    fn is_possible(&self) -> bool {
+        let out = self.outstanding();
+        let is_over = self.closed && out == Amount::default();
+        let is_open = !self.closed && self.limit.covers(out.plus(self.held));
+        let is_kept = self.is_held() || self.from_pool == Amount::default();
+        is_open || is_over && is_kept
+    }
+
+    /// The cost of the peer's messages that were not received yet.
+    pub(crate) fn held(&self) -> Amount {
+        self.held
+    }
+
     /// Takes the credit of a message that has come. `false`: the peer had no credit for it.
     #[inline]
     pub(crate) fn arrived(&mut self, cost: Amount) -> bool {
@@ -212,7 +261,7 @@ impl CreditGrant {
 
     /// The credit that was granted and is not spent yet.
     #[inline]
-    fn outstanding(&self) -> Amount {
+    pub(crate) fn outstanding(&self) -> Amount {
         self.reserve.plus(self.above())
     }
 
@@ -392,6 +441,11 @@ impl SendCredit {
         debug_assert!(self.covers(cost));
         self.0.messages = self.0.messages.wrapping_sub(cost.messages);
         self.0.bytes = self.0.bytes.wrapping_sub(cost.bytes);
+    }
+
+    /// The credit that is left.
+    pub(crate) fn left(&self) -> Amount {
+        self.0
     }
 
     pub(crate) fn add(&mut self, credit: Amount) {

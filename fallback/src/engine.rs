@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::counters::Counters;
 #[cfg(doc)]
 use crate::credit::CreditConfig;
-use crate::credit::CreditNow;
+use crate::credit::{CreditNow, PairCredit};
 use crate::decisions::DecisionWatcher;
 use crate::error::{Fault, PeerFault};
 use crate::match_engine::MatchEngine;
@@ -95,6 +95,14 @@ impl<D: Device> Engine<D> {
         let state = self.core.state();
         let peers = state.peers.iter();
         state.pool.now(peers.map(|peer| (&peer.grant, is_down(&peer.state))))
+    }
+
+    /// The credit for messages to a peer and from it; `None` unless the peer is up. For tests.
+    pub fn credit_with(&self, peer: PeerId) -> Option<PairCredit> {
+        let known = self.core.state().peers.get(peer.index());
+        let known = known.filter(|known| known.id == peer && known.is_connected())?;
+        let granted = known.grant.outstanding();
+        Some(PairCredit { granted, allowance: known.allowance.left() })
     }
 
     /// Sends that wait for their FIN.

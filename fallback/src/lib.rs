@@ -105,7 +105,7 @@ pub mod wire;
 
 pub use config::EngineConfig;
 pub use counters::{Counters, NotOffloaded};
-pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES};
+pub use credit::{Amount, CreditConfig, CreditNow, FLOOR_MESSAGES, PairCredit};
 pub use decisions::{Decision, DecisionWatcher};
 pub use delegated::Delegated;
 pub use engine::Engine;

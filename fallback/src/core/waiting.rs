@@ -76,7 +76,7 @@ impl Core {
         if !buffer.is_writable() {
             return refuse(Fault::ReadOnlyBuffer, buffer);
         }
-        match self.state.unexpected.remove(id.0) {
+        match self.state.unexpected.remove_probed(id.0) {
             Some(message) => {
                 let length = buffer.total_len() as u64;
                 self.state.observer.tell(|observer| observer.received(id.0.index, length));
@@ -104,7 +104,7 @@ impl Core {
 
     /// Drops a message that a matched probe took; `false` if there is no such message.
     pub(crate) fn discard_message(&mut self, id: MessageId) -> bool {
-        let message = self.state.unexpected.remove(id.0);
+        let message = self.state.unexpected.remove_probed(id.0);
         let Some(message) = message else { return false };
         self.state.observer.tell(|observer| observer.discarded(id.0.index));
         self.state.discard(message);

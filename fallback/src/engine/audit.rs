@@ -4,7 +4,9 @@
 use tagmatch_device::Device;
 
 use crate::engine::Engine;
+use crate::offload::Offload;
 use crate::peers::peer::Peer;
+use crate::state::ProtocolState;
 
 impl<D: Device> Engine<D> {
     /// The errors in the engine's books, one line each; none in an engine without a bug. To
@@ -19,7 +21,10 @@ impl<D: Device> Engine<D> {
         wrong.extend(state.rma.audit(is_closed));
         let partial = state.peers.iter().filter_map(|peer| peer.arriving.as_ref());
         let stored = partial.filter_map(|partial| partial.stored_bytes()).sum();
-        wrong.extend(state.unexpected.audit(stored));
+        let waiting = self.core.offload().map_or(0, Offload::waiting);
+        wrong.extend(state.unexpected.audit(stored, waiting));
+        wrong.extend(state.pool.audit(state.peers.iter().map(|peer| &peer.grant)));
+        wrong.extend(held_by(state));
         if is_closed {
             let operations = state.operations.len();
             let cut_short = state.cut_short.len();
@@ -33,6 +38,22 @@ impl<D: Device> Engine<D> {
         }
         wrong
     }
+}
+
+/// The grant of each peer holds what its waiting messages cost.
+fn held_by(state: &ProtocolState) -> Vec<String> {
+    let mut costs = state.unexpected.costs();
+    let mut wrong = Vec::new();
+    for Peer { id, grant, arriving, .. } in &state.peers {
+        let partial = arriving.as_ref().map(|partial| partial.cost()).unwrap_or_default();
+        let cost = costs.remove(id).unwrap_or_default().plus(partial);
+        let held = grant.held();
+        if held != cost {
+            wrong.push(format!("messages of {id:?} cost {cost:?}, its grant holds {held:?}"));
+        }
+    }
+    wrong.extend(costs.keys().map(|id| format!("messages of {id:?} wait, which is not known")));
+    wrong
 }
 
 /// Each send of a peer is in its backlog, or has left it.

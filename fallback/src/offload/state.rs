@@ -194,6 +194,12 @@ impl Offload {
         self.due(state);
     }
 
+    /// The number of messages that wait for the NIC: to say what it has matched, or to give a
+    /// buffer back.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len() + self.reclaims.len()
+    }
+
     /// See [`Engine::past_list`](crate::Engine::past_list).
     pub(crate) fn past_list(&self) -> u64 {
         self.shadow.counters().past_list

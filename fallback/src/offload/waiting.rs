@@ -73,6 +73,12 @@ impl WaitingMessages {
         lost
     }
 
+    /// The number of messages that wait.
+    pub(super) fn len(&self) -> usize {
+        let queues = self.for_receive.values().chain(self.behind.values());
+        queues.map(VecDeque::len).sum()
+    }
+
     /// Feeds the messages to a hasher; `message` adds what is known of one.
     pub(super) fn hash_state<H: Hasher>(&self, state: &mut H, message: impl Fn(Key, &mut H)) {
         let each = |queue: &VecDeque<WaitingMessage>, state: &mut H| {

@@ -1,5 +1,6 @@
 //! Unexpected messages: those for which no receive was posted yet.
 
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use tagmatch_device::slab::{Key, Slab};
@@ -100,6 +101,9 @@ pub(crate) struct Unexpected {
     store: Store,
     /// Bytes that messages take in the store.
     bytes: u64,
+    /// Messages that matched probes have taken off the list and that are still kept: the audit
+    /// compares.
+    probed: usize,
 }
 
 impl Unexpected {
@@ -109,6 +113,7 @@ impl Unexpected {
             list: UnexpectedList::new(seed),
             store: Store::default(),
             bytes: 0,
+            probed: 0,
         }
     }
 
@@ -205,7 +210,15 @@ impl Unexpected {
         let index = self.list.take(pattern)?;
         let key = self.messages.key_at(index)?;
         let status = self.messages.get(key)?.status();
+        self.probed += 1;
         Some((key, status))
+    }
+
+    /// Removes a message that a matched probe has taken.
+    pub(crate) fn remove_probed(&mut self, key: Key) -> Option<UnexpectedMessage> {
+        let message = self.messages.remove(key)?;
+        self.probed -= 1;
+        Some(message)
     }
 
     /// The messages on the list, oldest first: their senders and what [`Unexpected::drop_listed`]
@@ -248,9 +261,24 @@ impl Unexpected {
         lost.len()
     }
 
+    /// The credit that the messages of each sender hold. A lost message holds none.
+    pub(crate) fn costs(&self) -> BTreeMap<PeerId, Amount> {
+        let mut costs: BTreeMap<PeerId, Amount> = BTreeMap::new();
+        for message in self.messages.iter() {
+            let cost = match message.body {
+                Body::Stored(_) => Amount::of_eager(message.length),
+                Body::Remote { .. } => Amount::RENDEZVOUS,
+                Body::Lost => continue,
+            };
+            let sum = costs.entry(message.source).or_default();
+            *sum = sum.plus(cost);
+        }
+        costs
+    }
+
     /// The errors in the books. `partial_bytes`: the bytes in the store that belong to messages of
-    /// which fragments are still to come.
-    pub(crate) fn audit(&self, partial_bytes: u64) -> Vec<String> {
+    /// which fragments are still to come. `waiting`: how many messages wait for a NIC.
+    pub(crate) fn audit(&self, partial_bytes: u64, waiting: usize) -> Vec<String> {
         let is_stored = |message: &&UnexpectedMessage| matches!(message.body, Body::Stored(_));
         let stored = self.messages.iter().filter(is_stored);
         let stored: u64 = stored.map(|message| Amount::of_eager(message.length).bytes).sum();
@@ -260,6 +288,15 @@ impl Unexpected {
                 "unexpected messages take {stored} bytes and partial ones {partial_bytes}; {} are \
                  counted",
                 self.bytes
+            ));
+        }
+        let kept = self.messages.len();
+        let listed = self.listed();
+        let probed = self.probed;
+        if kept != listed + probed + waiting {
+            wrong.push(format!(
+                "{kept} unexpected messages are kept: {listed} on the list, {probed} that probes \
+                 took, {waiting} that wait for the NIC"
             ));
         }
         for (source, listed) in self.in_order() {

@@ -23,9 +23,10 @@
 //!    probe posted later. The oracle keeps this as a *floor* of the message.
 //! 4. *Ends.* The message of a synchronous send that ended was taken by a receive or probe posted
 //!    before. Each receive, message and send ends once, for a reason that the run explains.
-//! 5. *Settled.* When nothing moves any more, no receive and message that match both wait. At the
-//!    end every message and receive is accounted for.
-//!    Messages that a killed worker had flushed have all arrived.
+//! 5. *Settled.* When nothing moves any more, no receive and message that match both wait, and a
+//!    sender says of each message that has not left that it hasn't. At the end every message and
+//!    receive is accounted for. Messages have all arrived that a killed worker had flushed, and
+//!    those of a worker that left when it had nothing unsent.
 //! 6. *Status.* Source, tag, full length, truncation, immediate data and bytes are right, and
 //!    nothing is written behind the message.
 //!
@@ -44,6 +45,7 @@ mod failed_receives;
 mod recheck;
 pub(crate) mod reference;
 mod settled;
+mod unsent;
 mod wanted;
 
 use tagmatch_fallback::Status;

@@ -35,7 +35,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn may_have_been_dropped(&self, side: &ReceiverRecord, id: u32) -> bool {
+    pub(super) fn may_have_been_dropped(&self, side: &ReceiverRecord, id: u32) -> bool {
         let message = &self.messages[id as usize];
         side.dropped.iter().any(|&receive| {
             self.receives[receive as usize].wanted.accepts(message.tag, message.from)

@@ -1,5 +1,6 @@
 //! Runs a program: makes its calls, takes their results, and shows all of them to the oracle.
 
+mod books;
 mod calls;
 mod ends;
 mod queue;

@@ -18,6 +18,7 @@ impl<A: Adapter> World<'_, A> {
         let node = self.workers[at].node;
         self.ended.push(node);
         if orderly {
+            self.leave(at);
             self.close(at)?;
         } else {
             self.flush(at);
@@ -40,6 +41,20 @@ impl<A: Adapter> World<'_, A> {
         for &(to, peer) in &worker.met {
             let is_flushed = unsent.iter().all(|unsent| unsent.peer != peer);
             if is_flushed && engine.peer_fault(peer).is_none() {
+                self.oracle.flushed(worker.node, to);
+            }
+        }
+    }
+
+    /// The worker is about to close: if nothing is unsent, all its messages must arrive.
+    fn leave(&mut self, at: usize) {
+        let worker = &mut self.workers[at];
+        let Some(engine) = &mut worker.engine else { return };
+        if engine.has_unsent() {
+            return;
+        }
+        for &(to, peer) in &worker.met {
+            if engine.peer_fault(peer).is_none() {
                 self.oracle.flushed(worker.node, to);
             }
         }
@@ -137,6 +152,7 @@ impl<A: Adapter> World<'_, A> {
             let held_bytes = engine.counters().unexpected_bytes_now;
             self.net.borrow().audit(worker.node, held_bytes, false, &self.setup.engine.credit)?;
         }
+        self.check_books()?;
         self.oracle.check_settled()
     }
 
@@ -161,6 +177,7 @@ impl<A: Adapter> World<'_, A> {
             self.observe(at, true)?;
         }
         self.settle()?;
+        self.check_books()?;
         for at in 0..self.workers.len() {
             self.all_over(at)?;
             self.all_told(at)?;
