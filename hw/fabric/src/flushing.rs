@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::{DownReason, Flush, PeerId};
 
+use crate::audit;
 use crate::handshake::{PeerState, Sent, break_with};
 use crate::operations::Operation;
 use crate::polling::next_event;
@@ -54,6 +55,9 @@ pub(crate) fn holds_messages<T: TagTransport>(transport: &mut T) -> bool {
         let has_sent = entry.is_some_and(|entry| entry.sent != Sent::Nothing) && core.is_up(peer);
         holds |= core.sends_of(peer) > 0 || has_sent && !transport.is_drained(peer);
     }
+    if cfg!(debug_assertions) && !holds {
+        audit::report::<T>(&audit::errors_of_sent(transport));
+    }
     holds
 }
 
@@ -74,6 +78,8 @@ pub(crate) fn close_all<T: TagTransport>(transport: &mut T) {
 
 /// Ends a device that is dropped. What the library may still use is left to it for good.
 pub(crate) fn end<T: TagTransport>(transport: &mut T) {
+    let audits = cfg!(debug_assertions) && transport.is_own_process();
+    let mut wrong = if audits { audit::errors(transport) } else { Vec::new() };
     // A forked child must not touch its copy of the library's memory.
     let has_let_go = transport.is_own_process() && {
         close_all(transport);
@@ -87,11 +93,16 @@ pub(crate) fn end<T: TagTransport>(transport: &mut T) {
             }
         }
         let is_over = is_over(transport);
+        if audits && is_over {
+            wrong.extend(audit::errors_at_end(transport));
+        }
         transport.shut(is_over)
     };
     if !has_let_go {
         transport.core_mut().operations.leak();
     }
+    // At last: the library has let go of everything by now.
+    audit::report::<T>(&wrong);
 }
 
 /// Whether nothing is left that the caller or the library waits for.

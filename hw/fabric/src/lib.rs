@@ -11,10 +11,11 @@
 //! processes find each other, whom they trust, and how they learn that a process has died.
 //!
 //! The modules build on each other in this order: `handshake`, `operations`, `transport`,
-//! `polling`, `flushing`, `probing`, `device`.
+//! `audit`, `polling`, `flushing`, `probing`, `device`.
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod device;
 mod flushing;
 pub mod handshake;

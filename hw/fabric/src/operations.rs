@@ -51,6 +51,11 @@ pub trait Operation: Sized {
     /// Whether it is a receive of the caller's whose end was not reported.
     fn is_receive(&self) -> bool;
 
+    /// Whether it takes something to a peer.
+    fn goes_out(&self) -> bool {
+        self.is_send()
+    }
+
     /// The caller's buffer.
     fn into_buffer(self) -> Buffer;
 }
@@ -101,6 +106,11 @@ impl<O: Operation> Operations<O> {
     #[inline]
     pub fn at(&mut self, key: Key) -> Option<&mut O> {
         self.table.get_mut(key)
+    }
+
+    /// An operation, to be looked at.
+    pub fn get(&self, key: Key) -> Option<&O> {
+        self.table.get(key)
     }
 
     /// An operation, and the context that the library has of it.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::matching::MatchingEvent;
 
+use crate::audit::audit;
 use crate::handshake::{look, tend_leaving};
 use crate::transport::TagTransport;
 
@@ -74,6 +75,7 @@ fn is_ready<T: TagTransport>(transport: &T) -> bool {
 
 /// See [`MatchingDevice::arm`](tagmatch_device::matching::MatchingDevice::arm).
 pub(crate) fn fall_asleep<T: TagTransport>(transport: &mut T) -> bool {
+    audit(transport);
     look(transport, Instant::now());
     transport.sweep();
     transport.tend(true);

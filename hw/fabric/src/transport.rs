@@ -199,6 +199,11 @@ pub trait TagTransport: MeetingHost + Sized {
         false
     }
 
+    /// The errors in the books of the transport itself, one line each.
+    fn audit(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether this process made the transport, rather than a parent that has forked.
     fn is_own_process(&self) -> bool;
 

@@ -100,6 +100,7 @@
 //! # After fork
 //! As of every device: a forked child may drop it, which does nothing, or exec.
 
+mod audit;
 mod carrier;
 mod choice;
 mod config;

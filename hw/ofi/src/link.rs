@@ -23,6 +23,8 @@ pub struct OfiLink {
     pub(super) waiting: VecDeque<Key>,
     /// Messages that were sent to it. A mark that is complete has counted so many.
     pub(super) sent: u32,
+    /// The count up to which marks have flushed the messages: the audit compares.
+    pub(super) flushed: u32,
     /// The count when the mark that is under way was sent.
     pub(super) mark: Option<u32>,
     /// While the peer is ending: when the device gives up waiting for its operations.

@@ -224,6 +224,10 @@ impl tagmatch_fabric::Operation for OfiOperation {
         self.kind == Kind::Receive && !self.is_told
     }
 
+    fn goes_out(&self) -> bool {
+        self.is_send() || self.kind == Kind::ControlOut && !self.is_told
+    }
+
     #[inline]
     fn into_buffer(self) -> Buffer {
         self.buffer

@@ -408,13 +408,14 @@ impl OfiTransport {
             && entry.sent == Sent::Unflushed
         {
             entry.sent = Sent::Flushed;
+            entry.link.flushed = entry.link.sent;
         }
     }
 }
 
 /// Whether what is sent to a peer in this state goes out: also the last of it, while this device
 /// disconnects the peer.
-fn takes_messages(state: PeerState) -> bool {
+pub(super) fn takes_messages(state: PeerState) -> bool {
     matches!(state, PeerState::Up | PeerState::Leaving { reason: DownReason::Disconnected, .. })
 }
 

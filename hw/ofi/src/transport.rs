@@ -345,6 +345,10 @@ impl TagTransport for OfiTransport {
         self.core.operations.iter().any(is_packet)
     }
 
+    fn audit(&self) -> Vec<String> {
+        self.audit_books()
+    }
+
     fn is_own_process(&self) -> bool {
         self.endpoint.is_own_process()
     }

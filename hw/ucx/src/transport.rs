@@ -443,6 +443,21 @@ impl TagTransport for UcxTransport {
         self.worker.descriptor().is_none().then_some(PERIOD)
     }
 
+    /// Sends wait only for a peer that is not up yet, and nothing is left of one that was cut off.
+    fn audit(&self) -> Vec<String> {
+        let wrong = self.core.meeting.peers.ids().filter_map(|id| {
+            let peer = self.core.meeting.peers.find(id)?;
+            let UcxLink { endpoint, draining, waiting, .. } = &peer.link;
+            let waiting = waiting.len();
+            let is_cut_off = matches!(peer.state, PeerState::Ending { .. } | PeerState::Down);
+            let has_way = endpoint.is_some() || draining.is_some();
+            let may_wait = matches!(peer.state, PeerState::Connecting | PeerState::Unconfirmed);
+            let is_right = (waiting == 0 || may_wait) && !(is_cut_off && has_way);
+            (!is_right).then(|| format!("{id:?} is {:?}: {waiting} sends wait", peer.state))
+        });
+        wrong.collect()
+    }
+
     fn is_own_process(&self) -> bool {
         self.worker.is_own_process()
     }

@@ -25,10 +25,11 @@
 //! a byte is sent or received.
 //!
 //! The modules build on each other in this order: `kind`, `proof`, `address`, `hello`,
-//! `connection`, `listeners`, `peers`, `meeting`, `host`, `ending`, `packets`, `connect`.
+//! `connection`, `listeners`, `peers`, `meeting`, `audit`, `host`, `ending`, `packets`, `connect`.
 
 mod address;
 mod alarm;
+mod audit;
 mod connect;
 mod connection;
 mod ending;
