@@ -37,6 +37,8 @@ pub(crate) enum File {
         connection: usize,
         side: usize,
     },
+    /// A second descriptor of a file, which nothing but its end is asked of.
+    Second,
 }
 
 /// An open descriptor.
@@ -113,6 +115,13 @@ impl Kernel {
     /// Takes a new descriptor, whose number the real kernel gave.
     pub(crate) fn open(&mut self, fd: i32, file: File) {
         self.files.insert(fd, Open { process: self.process, file });
+    }
+
+    /// Takes another descriptor of a file, if the file is the world's.
+    pub(crate) fn duplicated(&mut self, fd: i32, second: i32) {
+        if self.files.contains_key(&fd) {
+            self.open(second, File::Second);
+        }
     }
 
     fn connected(&self, fd: i32) -> Option<(usize, usize)> {

@@ -54,6 +54,7 @@ impl Kernel {
         let flag = |is_so: bool, flag: u32| if is_so { flag } else { 0 };
         match &open.file {
             File::Epoll(watched) => flag(self.has_ready(watched), IN),
+            File::Second => 0,
             File::Timer(due) => flag(due.is_some_and(|due| due <= self.now), IN),
             File::Fresh(_) => HUP | OUT,
             File::Listening { queue, .. } => flag(!queue.is_empty(), IN),

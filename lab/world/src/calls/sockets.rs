@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use libc::{c_int, sockaddr, socklen_t};
+use libc::{c_int, c_long, sockaddr, socklen_t};
 
 use super::answers::{answer, failure, open_file, place_holder, result};
 use crate::faults::Call;
@@ -106,6 +106,16 @@ unsafe extern "C" fn getpeername(fd: c_int, to: *mut sockaddr, length: *mut sock
             real!(getpeername as fn(fd: c_int, to: *mut sockaddr, length: *mut socklen_t) -> c_int)
         }
     }
+}
+
+/// The C library's function takes any number of arguments; its commands have one at most.
+#[unsafe(no_mangle)]
+extern "C" fn fcntl(fd: c_int, what: c_int, argument: c_long) -> c_int {
+    let answer = real!(fcntl as fn(fd: c_int, what: c_int, argument: c_long) -> c_int);
+    if what == libc::F_DUPFD_CLOEXEC && answer >= 0 {
+        ask(|kernel| kernel.duplicated(fd, answer));
+    }
+    answer
 }
 
 #[unsafe(no_mangle)]
