@@ -342,6 +342,13 @@ mod tests {
     }
 
     #[test]
+    fn pooled_runs_have_no_more_blocks_than_one_may_have() {
+        let blocks = |count| LAT.replace("[2.0,3.0]", &format!("{:?}", vec![2.0; count]));
+        let pooled = run(&[blocks(BLOCKS_MAX), blocks(1), blocks(BLOCKS_MAX)].concat()).pooled();
+        assert_eq!((pooled[0].pooled, pooled[0].blocks.len()), (3, BLOCKS_MAX));
+    }
+
+    #[test]
     fn parameters_tell_results_apart_and_defaults_do_not() {
         let key = |from: &str, to: &str| run(&LAT.replace(from, to)).entries[0].key.clone();
         let same = key("x", "x");
