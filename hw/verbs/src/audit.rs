@@ -31,7 +31,7 @@ impl Verbs {
                 PeerState::Connecting(state) => (&mut connecting, &state.link),
                 PeerState::Up(link) => (&mut up, &**link),
                 PeerState::Ending(state) => (&mut ending, &state.link),
-                PeerState::Down | PeerState::Oneself => continue,
+                PeerState::Unmet | PeerState::Down | PeerState::Oneself => continue,
             };
             set.insert(peer);
             links.push((peer, link));

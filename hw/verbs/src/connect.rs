@@ -47,7 +47,7 @@ impl Verbs {
     /// See [`Device::connect`](tagmatch_device::Device::connect).
     pub(super) fn start_connect(&mut self, address: &Address) -> Result<PeerId, DeviceError> {
         let now = Instant::now();
-        if let Some(peer) = self.by_address.get(address).copied() {
+        if let Some(peer) = self.met(address) {
             if let Some(connecting) = self.peers.connecting_mut(peer)
                 && !connecting.is_wanted
             {
@@ -218,7 +218,7 @@ impl Verbs {
         if *to != self.own.name || !can_meet(own, peer) {
             return;
         }
-        let known = self.by_address.get(address).copied();
+        let known = self.met(address);
         if !received.is_proven {
             return self.on_unproven(&from, known, *handshake);
         }
@@ -376,6 +376,8 @@ impl Verbs {
         link.end(&mut self.outbox);
         if is_wanted {
             self.events.push_back(Event::PeerDown { peer, reason });
+        } else if let Some(state) = self.peers.state_mut(peer) {
+            *state = PeerState::Unmet;
         }
     }
 

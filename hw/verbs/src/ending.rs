@@ -110,7 +110,7 @@ impl Verbs {
                     self.stop_waiting_for(peer, None);
                 }
             }
-            PeerState::Ending(_) | PeerState::Down => {}
+            PeerState::Ending(_) | PeerState::Down | PeerState::Unmet => {}
         }
     }
 
@@ -132,7 +132,9 @@ impl Verbs {
             PeerState::Ending(ending) => pending(ending.link.unacknowledged()),
             PeerState::Down if known.lost > 0 => Flush::Lost { messages: known.lost },
             // A device that is not connected has taken no messages.
-            PeerState::Connecting(_) | PeerState::Down | PeerState::Oneself => Flush::Done,
+            PeerState::Connecting(_) | PeerState::Down | PeerState::Oneself | PeerState::Unmet => {
+                Flush::Done
+            }
         }
     }
 

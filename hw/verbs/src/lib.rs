@@ -417,7 +417,10 @@ impl Verbs {
     }
 
     fn add_peer(&mut self, address: Address, state: PeerState) -> Result<PeerId, DeviceError> {
-        let peer = self.numbers.give()?;
+        let peer = match self.by_address.get(&address) {
+            Some(unmet) => *unmet,
+            None => self.numbers.give()?,
+        };
         self.peers.add(Peer { id: peer, address: Some(address), state, lost: 0 });
         self.by_address.insert(address, peer);
         Ok(peer)
@@ -426,6 +429,13 @@ impl Verbs {
     /// A peer of this device. Its index may be that of an earlier peer of another device.
     fn known(&self, peer: PeerId) -> Option<&Peer> {
         self.peers.get(peer).filter(|known| known.id == peer)
+    }
+
+    /// The peer with an address, of which the user has heard or is to hear.
+    fn met(&self, address: &Address) -> Option<PeerId> {
+        let peer = *self.by_address.get(address)?;
+        let known = self.peers.get(peer)?;
+        (!matches!(known.state, PeerState::Unmet)).then_some(peer)
     }
 
     /// The number of peers that have a queue pair now.

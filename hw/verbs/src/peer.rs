@@ -21,13 +21,16 @@ pub(super) struct Peer {
     pub(super) lost: usize,
 }
 
-/// The state of a peer. A peer only moves down this list.
+/// The state of a peer. A peer only moves down this list, but for one that is unmet.
 ///
 /// ```text
-/// Connecting ──> Up ──> Ending ──> Down
-///     └────────────────────────────┘
+/// Unmet <──> Connecting ──> Up ──> Ending ──> Down
+///                └────────────────────────────┘
 /// ```
 pub(super) enum PeerState {
+    /// The peer has tried to connect, that has failed here, and the user has heard nothing of it.
+    /// The next attempt, of either side, uses the number of the peer.
+    Unmet,
     /// A connection is being set up, by us or by the peer.
     Connecting(Box<Connecting>),
     /// Connected.
@@ -224,7 +227,7 @@ impl Ending {
 
     /// Whether no request is under way any more.
     pub(super) fn is_done(&self) -> bool {
-        let is_drained = if self.has_failed { self.is_drained } else { self.link.under_way() == 0 };
+        let is_drained = self.is_drained || self.link.under_way() == 0;
         is_drained && !self.awaits_landings
     }
 }

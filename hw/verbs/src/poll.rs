@@ -52,7 +52,9 @@ impl Verbs {
             Some(PeerState::Up(link)) => link,
             Some(PeerState::Connecting(_)) => return Err(Refused::NotUp),
             Some(PeerState::Oneself) => return self.send_oneself(message),
-            Some(PeerState::Ending(_) | PeerState::Down) | None => return Err(Refused::Down),
+            Some(PeerState::Ending(_) | PeerState::Down | PeerState::Unmet) | None => {
+                return Err(Refused::Down);
+            }
         };
         let room = link.message_max.saturating_sub(message.header.len());
         if message.header.len() > Outgoing::HEADER_MAX || message.payload.len() > room {

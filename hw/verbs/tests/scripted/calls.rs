@@ -5,19 +5,34 @@ use std::ptr::null_mut;
 
 use tagmatch_rdma_core_sys as sys;
 
-use super::{Qp, traffic, with};
+use super::{OBJECTS, Qp, traffic, with};
 
 /// Makes an object that [`free`] frees.
 fn made<T>(object: T) -> *mut T {
+    OBJECTS.set(OBJECTS.get() + 1);
     Box::into_raw(Box::new(object))
 }
 
 /// # Safety
 /// [`made`] has made the object, and it isn't used any more.
 unsafe fn free<T>(object: *mut T) -> i32 {
+    OBJECTS.set(OBJECTS.get() - 1);
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(object) });
     0
+}
+
+/// The error of this call, if it is the one that fails: `errno` has it, too.
+pub(super) fn strike(call: &'static str) -> Option<i32> {
+    let failure = with(|world| {
+        let count = world.counts.entry(call).or_default();
+        let number = *count;
+        *count += 1;
+        world.failure.filter(|failure| (failure.call, failure.number) == (call, number))
+    })?;
+    // SAFETY: the place of this thread's errno.
+    unsafe { *libc::__errno_location() = failure.errno };
+    Some(failure.errno)
 }
 
 fn descriptor() -> i32 {
@@ -26,6 +41,9 @@ fn descriptor() -> i32 {
 }
 
 unsafe extern "C" fn get_device_list(count: *mut i32) -> *mut *mut sys::ibv_device {
+    if strike("ibv_get_device_list").is_some() {
+        return null_mut();
+    }
     let devices = |world: &mut super::World| {
         let devices = world.devices.iter_mut().map(|device| std::ptr::from_mut(&mut **device));
         devices.chain([null_mut()]).collect::<Box<[_]>>()
@@ -48,6 +66,9 @@ unsafe extern "C" fn get_device_name(device: *mut sys::ibv_device) -> *const c_c
 }
 
 unsafe extern "C" fn open_device(device: *mut sys::ibv_device) -> *mut sys::ibv_context {
+    if strike("ibv_open_device").is_some() {
+        return null_mut();
+    }
     let mut context = sys::ibv_context::zeroed();
     context.device = device;
     context.async_fd = descriptor();
@@ -78,6 +99,9 @@ unsafe extern "C" fn query_device(
     context: *mut sys::ibv_context,
     attr: *mut sys::ibv_device_attr,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_query_device") {
+        return errno;
+    }
     let mut all = sys::ibv_device_attr::zeroed();
     (all.max_qp, all.max_cqe, all.max_srq_wr) = (1 << 14, 1 << 20, 1 << 14);
     (all.max_qp_rd_atom, all.max_qp_init_rd_atom, all.phys_port_cnt) = (16, 16, 1);
@@ -95,6 +119,9 @@ unsafe extern "C" fn query_port(
     _: u8,
     attr: *mut sys::ibv_port_attr,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_query_port") {
+        return errno;
+    }
     let port = with(|world| {
         let card = world.card_of(context);
         sys::ibv_port_attr { pkey_tbl_len: card.partition_keys.len() as u16, ..card.port }
@@ -110,6 +137,9 @@ unsafe extern "C" fn query_gid(
     index: i32,
     gid: *mut sys::ibv_gid,
 ) -> i32 {
+    if strike("ibv_query_gid").is_some() {
+        return -1;
+    }
     let found = with(|world| world.card_of(context).gids.get(index as usize).copied());
     let Some(entry) = found else { return -1 };
     // SAFETY: the caller's.
@@ -123,6 +153,9 @@ unsafe extern "C" fn query_pkey(
     index: i32,
     key: *mut u16,
 ) -> i32 {
+    if strike("ibv_query_pkey").is_some() {
+        return -1;
+    }
     let found = with(|world| world.card_of(context).partition_keys.get(index as usize).copied());
     let Some(found) = found else { return -1 };
     // SAFETY: the caller's.
@@ -138,6 +171,9 @@ unsafe extern "C" fn query_gid_ex(
     _: u32,
     _: usize,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_query_gid_ex") {
+        return errno;
+    }
     let found = with(|world| world.card_of(context).gids.get(index as usize).copied());
     let Some(found) = found else { return libc::ENODATA };
     // SAFETY: the caller's.
@@ -162,6 +198,9 @@ unsafe extern "C" fn get_async_event(
 unsafe extern "C" fn ack_async_event(_: *mut sys::ibv_async_event) {}
 
 unsafe extern "C" fn alloc_pd(context: *mut sys::ibv_context) -> *mut sys::ibv_pd {
+    if strike("ibv_alloc_pd").is_some() {
+        return null_mut();
+    }
     made(sys::ibv_pd { context, ..sys::ibv_pd::zeroed() })
 }
 
@@ -176,6 +215,9 @@ unsafe extern "C" fn reg_mr(
     length: usize,
     access: i32,
 ) -> *mut sys::ibv_mr {
+    if strike("ibv_reg_mr").is_some() {
+        return null_mut();
+    }
     let key = with(|world| {
         world.calls.accesses.push(access.cast_unsigned());
         world.calls.registered_bytes += length;
@@ -206,6 +248,9 @@ unsafe extern "C" fn dereg_mr(mr: *mut sys::ibv_mr) -> i32 {
 unsafe extern "C" fn create_comp_channel(
     context: *mut sys::ibv_context,
 ) -> *mut sys::ibv_comp_channel {
+    if strike("ibv_create_comp_channel").is_some() {
+        return null_mut();
+    }
     made(sys::ibv_comp_channel { context, fd: descriptor(), refcnt: 0 })
 }
 
@@ -224,6 +269,9 @@ unsafe extern "C" fn create_cq(
     channel: *mut sys::ibv_comp_channel,
     vector: i32,
 ) -> *mut sys::ibv_cq {
+    if strike("ibv_create_cq").is_some() {
+        return null_mut();
+    }
     let cq = made(sys::ibv_cq { context, channel, ..sys::ibv_cq::zeroed() });
     with(|world| {
         world.calls.vectors.push(vector);
@@ -239,6 +287,9 @@ unsafe extern "C" fn destroy_cq(cq: *mut sys::ibv_cq) -> i32 {
 }
 
 unsafe extern "C" fn req_notify_cq(_: *mut sys::ibv_cq, _: i32) -> i32 {
+    if let Some(errno) = strike("ibv_req_notify_cq") {
+        return errno;
+    }
     0
 }
 
@@ -256,6 +307,9 @@ unsafe extern "C" fn create_srq(
     pd: *mut sys::ibv_pd,
     _: *mut sys::ibv_srq_init_attr,
 ) -> *mut sys::ibv_srq {
+    if strike("ibv_create_srq").is_some() {
+        return null_mut();
+    }
     // SAFETY: the domain exists.
     let context = unsafe { (*pd).context };
     with(|world| {
@@ -288,6 +342,9 @@ unsafe extern "C" fn create_qp(
     pd: *mut sys::ibv_pd,
     attr: *mut sys::ibv_qp_init_attr,
 ) -> *mut sys::ibv_qp {
+    if strike("ibv_create_qp").is_some() {
+        return null_mut();
+    }
     // SAFETY: the caller's.
     let (context, attr) = unsafe { ((*pd).context, &mut *attr) };
     with(|world| {
@@ -317,6 +374,9 @@ unsafe extern "C" fn modify_qp(
     attr: *mut sys::ibv_qp_attr,
     mask: i32,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_modify_qp") {
+        return errno;
+    }
     // SAFETY: both are the caller's.
     let (qp, attr) = unsafe { (&mut *qp, &*attr) };
     with(|world| world.calls.changes.push((*attr, mask.cast_unsigned())));
@@ -341,6 +401,9 @@ unsafe extern "C" fn create_ah(
     pd: *mut sys::ibv_pd,
     attr: *mut sys::ibv_ah_attr,
 ) -> *mut sys::ibv_ah {
+    if strike("ibv_create_ah").is_some() {
+        return null_mut();
+    }
     let delay = with(|world| {
         world.calls.handles += 1;
         world.handle_delay

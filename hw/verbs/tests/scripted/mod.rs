@@ -9,8 +9,8 @@
 mod calls;
 mod traffic;
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::CString;
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -97,6 +97,9 @@ struct World {
     qps: HashMap<u32, Qp>,
     handles: HashMap<*mut sys::ibv_ah, sys::ibv_ah_attr>,
     last_number: u32,
+    failure: Option<Failure>,
+    /// How often each call that may fail was made.
+    counts: BTreeMap<&'static str, usize>,
 }
 
 /// What was asked of the library since the devices were installed.
@@ -117,6 +120,15 @@ pub struct Calls {
     pub changes: Vec<(sys::ibv_qp_attr, u32)>,
 }
 
+/// A call of the library that fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    pub call: &'static str,
+    /// Its number among the calls of this name, from 0.
+    pub number: usize,
+    pub errno: i32,
+}
+
 struct Qp {
     raw: *mut sys::ibv_qp,
     dest: u32,
@@ -127,6 +139,8 @@ struct Qp {
 
 thread_local! {
     static WORLD: RefCell<World> = RefCell::default();
+    /// How many objects exist.
+    static OBJECTS: Cell<usize> = const { Cell::new(0) };
 }
 
 fn with<T>(call: impl FnOnce(&mut World) -> T) -> T {
@@ -163,7 +177,24 @@ pub fn install(cards: &[Card]) {
         }
         world.cards = cards.to_vec();
         world.calls = Calls::default();
+        world.failure = None;
+        world.counts.clear();
     });
+}
+
+/// A call fails.
+pub fn fail(failure: Option<Failure>) {
+    with(|world| world.failure = failure);
+}
+
+/// How often each call that may fail was made since the devices were installed.
+pub fn counts() -> BTreeMap<&'static str, usize> {
+    with(|world| world.counts.clone())
+}
+
+/// How many objects of the library exist.
+pub fn objects() -> usize {
+    OBJECTS.get()
 }
 
 /// libibverbs is that of rdma-core before version 32.

@@ -4,6 +4,7 @@ use std::ptr::with_exposed_provenance_mut;
 
 use tagmatch_rdma_core_sys as sys;
 
+use super::calls::strike;
 use super::{Qp, World, with};
 
 /// Bytes before a datagram.
@@ -14,6 +15,9 @@ pub(super) unsafe extern "C" fn poll_cq(
     room: i32,
     completions: *mut sys::ibv_wc,
 ) -> i32 {
+    if strike("ibv_poll_cq").is_some() {
+        return -1;
+    }
     with(|world| {
         let queue = world.completions.get_mut(&cq).unwrap();
         let count = queue.len().min(room as usize);
@@ -30,6 +34,9 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     wr: *mut sys::ibv_recv_wr,
     _: *mut *mut sys::ibv_recv_wr,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_post_srq_recv") {
+        return errno;
+    }
     // SAFETY: the caller's; this crate posts one at a time, of one part.
     let posted = unsafe { ((*wr).wr_id, *(*wr).sg_list) };
     with(|world| world.receives.get_mut(&srq).unwrap().push_back(posted));
@@ -41,6 +48,9 @@ pub(super) unsafe extern "C" fn post_recv(
     wr: *mut sys::ibv_recv_wr,
     _: *mut *mut sys::ibv_recv_wr,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_post_recv") {
+        return errno;
+    }
     // SAFETY: as for `post_srq_recv`.
     let (number, posted) = unsafe { ((*qp).qp_num, ((*wr).wr_id, *(*wr).sg_list)) };
     with(|world| world.qps.get_mut(&number).unwrap().receives.push_back(posted));
@@ -52,11 +62,21 @@ pub(super) unsafe extern "C" fn post_send(
     wr: *mut sys::ibv_send_wr,
     _: *mut *mut sys::ibv_send_wr,
 ) -> i32 {
+    if let Some(errno) = strike("ibv_post_send") {
+        return errno;
+    }
     // SAFETY: the caller's, and so is the memory that the parts name.
     unsafe {
-        let qp = &*qp;
+        let qp = &mut *qp;
         let wr = &*wr;
-        let is_failed = qp.state == sys::IBV_QPS_ERR;
+        let was_failed = qp.state == sys::IBV_QPS_ERR;
+        let is_unheard =
+            !was_failed && qp.qp_type == sys::IBV_QPT_RC && !with(|world| world.is_heard(qp));
+        if is_unheard {
+            qp.state = sys::IBV_QPS_ERR;
+        }
+        let qp = &*qp;
+        let is_failed = was_failed || is_unheard;
         if wr.opcode == sys::IBV_WR_RDMA_READ && !is_failed {
             let mut from = with_exposed_provenance_mut::<u8>(wr.wr.rdma.remote_addr as usize);
             for at in 0..wr.num_sge as usize {
@@ -95,8 +115,10 @@ pub(super) unsafe extern "C" fn post_send(
             if is_failed || wr.send_flags & sys::IBV_SEND_SIGNALED != 0 {
                 let mut completion = sys::ibv_wc::zeroed();
                 (completion.wr_id, completion.qp_num) = (wr.wr_id, qp.qp_num);
-                if is_failed {
+                if was_failed {
                     completion.status = world.qps[&qp.qp_num].failure;
+                } else if is_unheard {
+                    completion.status = sys::IBV_WC_RETRY_EXC_ERR;
                 }
                 world.completions.get_mut(&qp.send_cq).unwrap().push_back(completion);
             }
@@ -106,6 +128,13 @@ pub(super) unsafe extern "C" fn post_send(
 }
 
 impl World {
+    /// Whether the queue pair to which this one is connected acknowledges what arrives.
+    fn is_heard(&self, qp: &sys::ibv_qp) -> bool {
+        let dest = self.qps.get(&self.qps[&qp.qp_num].dest);
+        // SAFETY: the queue pair leaves the map when it is destroyed.
+        dest.is_some_and(|dest| unsafe { (*dest.raw).state } != sys::IBV_QPS_ERR)
+    }
+
     /// What stands before a datagram: a header of IPv4 for version 2 of RoCE with such an address,
     /// otherwise one of IPv6, whose form the header of InfiniBand has.
     fn header(&mut self, qp: &sys::ibv_qp, ah: *mut sys::ibv_ah) -> [u8; HEADER] {
