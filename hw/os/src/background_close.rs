@@ -25,21 +25,36 @@ fn queue() -> MutexGuard<'static, CloseQueue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether all threads that may close are busy, so that another descriptor would have to wait. No
-/// connection may be accepted then: that bounds how many descriptors wait.
+impl CloseQueue {
+    fn start_thread(&mut self) {
+        let spawn = || thread::Builder::new().name("tagmatch-close".into()).spawn(close_all);
+        if self.threads < THREADS_MAX && spawn().is_ok() {
+            self.threads += 1;
+        }
+    }
+
+    /// Whether descriptors wait that no thread will close.
+    fn lacks_thread(&self) -> bool {
+        self.threads == 0 && !self.waiting.is_empty()
+    }
+}
+
+/// Whether another descriptor would have to wait, since all threads that may close are busy, or
+/// none can be started. No connection may be accepted then: that bounds how many descriptors wait.
 pub fn is_busy() -> bool {
-    queue().threads >= THREADS_MAX
+    let mut queue = queue();
+    if queue.lacks_thread() {
+        queue.start_thread();
+    }
+    queue.threads >= THREADS_MAX || queue.lacks_thread()
 }
 
 /// Closes descriptors on another thread. If no thread can be started, they wait for a thread that
-/// is closing others.
+/// is closing others, or for the next call of [`is_busy`] or of this function.
 pub(super) fn close_in_background(descriptors: Vec<OwnedFd>) {
     let mut queue = queue();
     queue.waiting.push(descriptors);
-    let spawn = || thread::Builder::new().name("tagmatch-close".into()).spawn(close_all);
-    if queue.threads < THREADS_MAX && spawn().is_ok() {
-        queue.threads += 1;
-    }
+    queue.start_thread();
 }
 
 fn close_all() {
