@@ -7,7 +7,9 @@ use tagmatch_rdma_core_sys as sys;
 use tagmatch_testkit::device::{Owned, connect, message, poll, wait_for};
 use tagmatch_verbs::Verbs;
 
-use scripted::{About, Card, break_queue_pairs, change, complete, install, raise, up};
+use scripted::{
+    About, Card, break_queue_pairs, change, complete, fail_receive, install, raise, up,
+};
 
 /// Two workers that are connected, each on a device of its own.
 fn pair() -> (Verbs, Verbs, PeerId) {
@@ -119,6 +121,43 @@ fn a_queue_that_fails_ends_what_it_serves_and_is_named() {
         assert_eq!(ended, [(to_b, true), (away, true)], "{name}");
         let refused = a.connect(&nobody().address()).unwrap_err().to_string();
         assert!(refused.contains(name), "{refused}");
+    }
+}
+
+/// What is connected goes on. Whoever calls the worker is told that it takes nobody.
+#[test]
+fn a_worker_whose_queue_pair_for_datagrams_has_failed_meets_nobody_any_more() {
+    let (mut a, mut b, to_b) = pair();
+    let away = a.connect(&nobody().address()).unwrap();
+    raise("a", sys::IBV_EVENT_QP_FATAL, About::Datagrams);
+    assert!(failure(reason_of_the_end(&mut a, away)).contains("datagrams"));
+    let refused = a.connect(&nobody().address()).unwrap_err().to_string();
+    assert!(refused.contains("datagrams"), "{refused}");
+    let mut caller = nobody();
+    let to_a = caller.connect(&a.address()).unwrap();
+    let reason = wait_for(&mut [&mut a, &mut caller], "a refusal", |index, event| match event {
+        Owned::Down(peer, reason) if index == 1 && peer == to_a => Some(reason),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(reason, DownReason::Unreachable { errno: libc::ECONNREFUSED });
+    says_hello(&mut a, &mut b, to_b);
+}
+
+#[test]
+fn a_peer_that_breaks_a_rule_goes_down_and_others_are_received() {
+    let cases: [(fn(), &str); 2] = [
+        (|| raise("a", sys::IBV_EVENT_QP_ACCESS_ERR, About::QueuePairs), "READ"),
+        (|| fail_receive("a", sys::IBV_WC_LOC_LEN_ERR), "longer"),
+    ];
+    for (break_rule, rule) in cases {
+        let (mut a, _b, to_b) = pair();
+        break_rule();
+        let reason = reason_of_the_end(&mut a, to_b);
+        let is_told = matches!(reason, DownReason::Misbehaved { what } if what.contains(rule));
+        assert!(is_told, "{reason:?}");
+        let mut other = up("b");
+        let (to_a, _) = connect(&mut other, &mut a);
+        says_hello(&mut other, &mut a, to_a);
     }
 }
 

@@ -197,6 +197,13 @@ pub fn objects() -> usize {
     OBJECTS.get()
 }
 
+/// This thread has one device, unless it has some.
+pub fn install_one() {
+    if with(|world| world.cards.is_empty()) {
+        install(&[Card::infiniband("a", 1, 0)]);
+    }
+}
+
 /// libibverbs is that of rdma-core before version 32.
 pub fn is_old() {
     with(|world| world.is_old = true);
@@ -226,6 +233,8 @@ pub enum About {
     ReceiveQueue(usize),
     /// The queue pairs for peers.
     QueuePairs,
+    /// The queue pair for datagrams.
+    Datagrams,
 }
 
 /// Makes the device tell an asynchronous event.
@@ -247,11 +256,11 @@ pub fn raise(name: &str, event_type: sys::ibv_event_type, about: About) {
                     own.sort_by_key(|srq| (**srq).handle);
                     vec![sys::ibv_async_event_element { srq: own[number] }]
                 }
-                About::QueuePairs => {
+                About::QueuePairs | About::Datagrams => {
+                    let is_datagrams = matches!(about, About::Datagrams);
+                    let kind = if is_datagrams { sys::IBV_QPT_UD } else { sys::IBV_QPT_RC };
                     let qps = world.qps.values().map(|qp| qp.raw);
-                    let own = qps.filter(|qp| {
-                        (**qp).context == context && (**qp).qp_type == sys::IBV_QPT_RC
-                    });
+                    let own = qps.filter(|qp| (**qp).context == context && (**qp).qp_type == kind);
                     own.map(|qp| sys::ibv_async_event_element { qp }).collect()
                 }
             }
@@ -271,6 +280,20 @@ pub fn complete(name: &str, wr_id: u64, qp_num: u32, status: sys::ibv_wc_status)
             world.completions.iter_mut().find(|(cq, _)| unsafe { (***cq).context } == context);
         let completion = sys::ibv_wc { wr_id, qp_num, status, ..sys::ibv_wc::zeroed() };
         queue.unwrap().1.push_back(completion);
+    });
+}
+
+/// Ends a receive of a queue pair for a peer with this status.
+pub fn fail_receive(name: &str, status: sys::ibv_wc_status) {
+    with(|world| {
+        let context = world.context_of(name);
+        let is_own = |qp: &&sys::ibv_qp| qp.context == context && qp.qp_type == sys::IBV_QPT_RC;
+        // SAFETY: as in `raise`.
+        let qp = world.qps.values().map(|qp| unsafe { &*qp.raw }).find(is_own).unwrap();
+        let (wr_id, _) = world.receives.get_mut(&qp.srq).unwrap().pop_front().unwrap();
+        let qp_num = qp.qp_num;
+        let completion = sys::ibv_wc { wr_id, qp_num, status, ..sys::ibv_wc::zeroed() };
+        world.completions.get_mut(&qp.recv_cq).unwrap().push_back(completion);
     });
 }
 
