@@ -105,7 +105,7 @@ fn try_ways<H: MeetingHost>(host: &mut H, peer: PeerId, now: Instant) {
             Ok(connection) => {
                 attempt.next_at = now + HOST_TIMEOUT;
                 save_attempt(meeting, peer, attempt);
-                return send_hello(meeting, peer, connection);
+                return send_hello(meeting, peer, connection, now);
             }
             // The peer's backlog is full, or no descriptors are left: the next attempt may
             // succeed.
@@ -129,11 +129,22 @@ fn save_attempt<L: Default>(meeting: &mut Meeting<L>, peer: PeerId, attempt: Att
 }
 
 /// Sends the hello packet to a peer, over a connection that may not be established yet.
-fn send_hello<L: Default>(meeting: &mut Meeting<L>, peer: PeerId, mut connection: Connection) {
+fn send_hello<L: Default>(
+    meeting: &mut Meeting<L>,
+    peer: PeerId,
+    mut connection: Connection,
+    now: Instant,
+) {
     connection.say(Packet::Hello(Box::new(meeting.hello(peer))));
-    let id = meeting.enter(connection);
-    if let Some(entry) = meeting.peers.find_mut(peer) {
-        entry.connection = id;
+    let entered = meeting.enter(connection);
+    let Some(entry) = meeting.peers.find_mut(peer) else { return };
+    match (entered, &mut entry.attempt) {
+        (Ok(id), _) => entry.connection = Some(id),
+        (Err(error), Some(attempt)) => {
+            attempt.errno = error.raw_os_error().unwrap_or(0);
+            attempt.next_at = now + RETRY_DELAY;
+        }
+        (Err(_), None) => {}
     }
 }
 
@@ -168,8 +179,8 @@ fn accept<H: MeetingHost>(host: &mut H, place: usize, now: Instant) {
         let Ok(connection) = Connection::new(begin) else { continue };
         meeting.pending += 1;
         match meeting.enter(connection) {
-            Some(id) => hear(host, id, now),
-            None => meeting.pending -= 1,
+            Ok(id) => hear(host, id, now),
+            Err(_) => meeting.pending -= 1,
         }
         let meeting = host.meeting_mut();
         if meeting.pending > PENDING_MAX {

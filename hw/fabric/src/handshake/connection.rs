@@ -127,7 +127,8 @@ impl Connection {
         }
     }
 
-    /// Sends packets that wait; `true` if none is left. [`Connection::hear`] reports an error.
+    /// Sends packets that wait; `true` if none is left. An error ends the connection, which
+    /// [`Connection::hear`] reports.
     pub(crate) fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match stream::send(self.socket.as_fd(), &self.outbox) {
@@ -139,6 +140,7 @@ impl Connection {
                 Err(error) => {
                     self.errno = error.raw_os_error();
                     self.outbox.clear();
+                    self.socket.shut_down();
                 }
             }
         }

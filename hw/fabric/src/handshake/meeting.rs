@@ -1,6 +1,7 @@
 //! The sockets, the connections and the peers of one device.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -174,20 +175,23 @@ impl<L: Default> Meeting<L> {
         }
     }
 
-    /// Watches a connection; `None` if that can't be done.
-    pub(crate) fn enter(&mut self, mut connection: Connection) -> Option<u32> {
+    /// Watches a connection.
+    ///
+    /// # Errors
+    /// The system has no room to watch another one.
+    pub(crate) fn enter(&mut self, mut connection: Connection) -> io::Result<u32> {
         let id = self.connection_ids;
         self.connection_ids = self.connection_ids.wrapping_add(1);
         if !connection.is_local {
             // Without keep-alives, only the silence of the peer's machine is not noticed.
             let _ = stream::keep_alive(connection.socket(), self.keepalive);
         }
-        self.listeners.epoll.watch(connection.socket(), id.into()).ok()?;
+        self.listeners.epoll.watch(connection.socket(), id.into())?;
         if !connection.flush() {
-            self.listeners.epoll.watch_room(connection.socket(), id.into(), true).ok()?;
+            self.listeners.epoll.watch_room(connection.socket(), id.into(), true)?;
         }
         self.connections.insert(id, connection);
-        Some(id)
+        Ok(id)
     }
 
     /// Ends a connection for all processes that have it open.
