@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use tagmatch_device::matching::MatchingEvent;
-use tagmatch_device::{DeviceError, DownReason, PeerId, Shortage};
+use tagmatch_device::{Address, DeviceError, DownReason, PeerId, Shortage};
 use tagmatch_fabric::handshake::{
     Hello, Layout, Meeting, MeetingConfig, MeetingHost, MeetingKind, Refusal, break_with, look,
     start_connect, tend_leaving,
@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Host {
     meeting: Meeting<()>,
     events: VecDeque<MatchingEvent>,
+    /// The host that the rest is about.
+    other: Option<Address>,
     up: Option<PeerId>,
     down: Option<DownReason>,
 }
@@ -47,15 +49,21 @@ impl Host {
             },
             (),
         )?;
-        Ok(Host { meeting, events: VecDeque::new(), up: None, down: None })
+        Ok(Host { meeting, events: VecDeque::new(), other: None, up: None, down: None })
     }
 
     /// Takes the next event.
     fn hear(&mut self) {
         look(self, Instant::now());
         tend_leaving(self, false);
+        let is_of_other = |peer| {
+            let entry = self.meeting.peers.find(peer);
+            entry.map(|entry| entry.address) == self.other
+        };
         match self.events.pop_front() {
             None => {}
+            Some(MatchingEvent::PeerUp { peer } | MatchingEvent::PeerDown { peer, .. })
+                if !is_of_other(peer) => {}
             Some(MatchingEvent::PeerUp { peer }) => {
                 assert!(self.up.is_none() && self.down.is_none(), "up a second time");
                 self.up = Some(peer);
@@ -118,19 +126,27 @@ fn names(reason: DownReason, errno: i32) -> bool {
         || Shortage::of_errno(errno).is_some_and(|lack| reason == DownReason::Shortage(lack))
 }
 
-/// One host connects to the other one, and disconnects. What ends is told to both.
-fn meet(hosts: &mut [Host; 2], failure: Option<Failure>) {
-    let address = hosts[1].meeting.address;
-    start_connect(&mut hosts[0], &address).unwrap();
+/// One host connects to the other one, or both do at once, and one disconnects. What ends is told to
+/// both.
+fn meet(hosts: &mut [Host; 2], both_call: bool, failure: Option<Failure>) {
+    let addresses = hosts.each_ref().map(|host| host.meeting.address);
+    (hosts[0].other, hosts[1].other) = (Some(addresses[1]), Some(addresses[0]));
+    start_connect(&mut hosts[0], &addresses[1]).unwrap();
+    if both_call {
+        start_connect(&mut hosts[1], &addresses[0]).unwrap();
+    }
     drive(hosts, "neither a connection nor an end", |[a, b]| {
-        a.down.is_some() || a.up.is_some() && (b.up.is_some() || b.down.is_some())
+        let has_b_heard = b.up.is_some() || b.down.is_some();
+        a.down.is_some() && !both_call || (a.down.is_some() || a.up.is_some()) && has_b_heard
     });
     if let Some(reason) = hosts[0].down
         && hosts[0].up.is_none()
     {
         let failure = failure.expect("no call has failed");
         // The other end may have taken the first connection, and refuses a second one.
-        let is_told = names(reason, failure.errno) || names(reason, libc::ECONNRESET);
+        let is_told = names(reason, failure.errno)
+            || names(reason, libc::ECONNRESET)
+            || reason == DownReason::Gone;
         assert!(!failure.passes() && is_told, "{reason:?}");
     }
     if let (Some(peer), None) = (hosts[0].up, hosts[0].down) {
@@ -149,12 +165,14 @@ fn others_are_served(hosts: [Host; 2]) {
     for host in hosts {
         let address = host.meeting.address;
         let mut pair = [Host::new().unwrap(), Host { up: None, down: None, ..host }];
+        pair[0].other = Some(address);
+        pair[1].other = Some(pair[0].meeting.address);
         start_connect(&mut pair[0], &address).unwrap();
         drive(&mut pair, "another is not served", |pair| pair.iter().all(|host| host.up.is_some()));
     }
 }
 
-fn run(failure: Option<Failure>) -> Audit {
+fn run(both_call: bool, failure: Option<Failure>) -> Audit {
     let world = World::enter(Settings {
         seed: 1,
         has_network: false,
@@ -166,7 +184,7 @@ fn run(failure: Option<Failure>) -> Audit {
     match (Host::new(), Host::new()) {
         (Ok(a), Ok(b)) => {
             let mut hosts = [a, b];
-            meet(&mut hosts, failure);
+            meet(&mut hosts, both_call, failure);
             let audit = world.leave();
             others_are_served(hosts);
             audit
@@ -189,18 +207,21 @@ fn descriptors() -> usize {
 /// attempt, or makes it go another way. Nothing is left open, and others are served.
 #[test]
 fn each_call_of_a_meeting_may_fail_once() {
-    run(None);
+    run(false, None);
     let before = descriptors();
-    let failures = run(None).failures(true);
-    assert!(failures.len() > 50, "{failures:?}");
     // Most looks find nothing.
-    let is_tried = |failure: &Failure| failure.call != Call::EpollWait || failure.number < 20;
-    for failure in failures.into_iter().filter(is_tried) {
-        let done = catch_unwind(|| run(Some(failure)));
-        assert!(done.is_ok(), "{failure:?}");
-        let start = Instant::now();
-        while descriptors() > before {
-            assert!(start.elapsed() < PATIENCE, "{failure:?}: descriptors are left");
+    let max = |call| if call == Call::EpollWait { 10 } else { 40 };
+    let is_tried = |failure: &Failure| failure.number < max(failure.call);
+    for both_call in [false, true] {
+        let failures = run(both_call, None).failures(true);
+        assert!(failures.len() > 50, "{failures:?}");
+        for failure in failures.into_iter().filter(is_tried) {
+            let done = catch_unwind(|| run(both_call, Some(failure)));
+            assert!(done.is_ok(), "{both_call} {failure:?}");
+            let start = Instant::now();
+            while descriptors() > before {
+                assert!(start.elapsed() < PATIENCE, "{failure:?}: descriptors are left");
+            }
         }
     }
 }
