@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tagmatch_planted::tree;
@@ -12,6 +13,7 @@ use tagmatch_planted::tree;
 use crate::embed::{Embedded, embed};
 use crate::find::Mutant;
 use crate::programs::Built;
+use crate::run::{Ending, Limit, run};
 
 /// The folder of all that is made, in the folder of the source.
 pub const WORK: &str = "target/mutants";
@@ -27,45 +29,50 @@ pub struct Placed {
     pub mutant: Mutant,
 }
 
-/// The mutants that compile, those that don't, and the programs of tests.
+/// The copy, and the mutants in it.
 #[derive(Debug)]
-pub struct Copy {
+pub struct Copy<'a> {
+    pub source: &'a Path,
+    /// Those of packages that were built compile.
     pub mutants: Vec<Placed>,
-    pub dropped: Vec<Placed>,
-    pub built: Vec<Built>,
 }
 
-/// Makes the copy and builds the tests of these packages there.
-pub fn make(source: &Path, mutants: Vec<Placed>, packages: &[String]) -> Result<Copy, String> {
-    let target = source.join(WORK);
-    let mut copy = Copy { mutants, dropped: Vec::new(), built: Vec::new() };
-    for _ in 0..ROUNDS_MAX {
-        let files = write(source, &copy.mutants)?;
-        let (is_built, messages) = build(&target, packages)?;
-        if is_built {
-            copy.built = messages.iter().filter_map(built).collect();
-            return Ok(copy);
-        }
-        let mut wrong = wrong(&files, &messages);
-        if wrong.is_empty() {
-            // No part of a file is to blame for these errors: the file has no mutants then.
-            let in_error = |placed: &&Placed| rendered(&messages).contains(&placed.file);
-            wrong.extend(copy.mutants.iter().filter(in_error).map(|placed| placed.number));
-        }
-        if wrong.is_empty() {
-            return Err(format!(
-                "no mutant is to blame for these errors:\n{}",
-                rendered(&messages)
-            ));
-        }
-        let (dropped, left) =
-            copy.mutants.into_iter().partition(|placed| wrong.contains(&placed.number));
-        copy.mutants = left;
-        let dropped: Vec<Placed> = dropped;
-        eprintln!("mutants: {} don't compile, {} are left", dropped.len(), copy.mutants.len());
-        copy.dropped.extend(dropped);
+impl Copy<'_> {
+    /// The mutants of a package that are left.
+    pub fn of<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a Placed> {
+        self.mutants.iter().filter(move |placed| placed.package == package)
     }
-    Err(format!("mutants still don't compile after {ROUNDS_MAX} rounds"))
+
+    /// Builds the tests of these packages. Drops mutants that don't compile. Fails with a reason if
+    /// this takes longer than to the deadline.
+    pub fn build(&mut self, packages: &[&str], deadline: Instant) -> Result<Vec<Built>, String> {
+        let target = self.source.join(WORK);
+        for _ in 0..ROUNDS_MAX {
+            let files = write(self.source, &self.mutants)?;
+            let (ending, messages) = build(&target, packages, deadline);
+            match ending {
+                Ending::Passed => return Ok(messages.iter().filter_map(built).collect()),
+                Ending::Failed => {}
+                Ending::TookTooLong | Ending::OutOfTime => {
+                    return Err("the time was over before its tests were built".into());
+                }
+            }
+            let mut wrong = wrong(&files, &messages);
+            if wrong.is_empty() {
+                // No part of a file is to blame for these errors: the file has no mutants then.
+                let in_error = |placed: &&Placed| rendered(&messages).contains(&placed.file);
+                wrong.extend(self.mutants.iter().filter(in_error).map(|placed| placed.number));
+            }
+            if wrong.is_empty() {
+                println!("{}", rendered(&messages));
+                return Err("no mutant is to blame for these errors".into());
+            }
+            self.mutants.retain(|placed| !wrong.contains(&placed.number));
+            let left = self.mutants.len();
+            println!("mutants: {} don't compile, {left} are left", wrong.len());
+        }
+        Err(format!("mutants still don't compile after {ROUNDS_MAX} rounds"))
+    }
 }
 
 /// Writes the copy with these mutants.
@@ -85,10 +92,8 @@ fn write(source: &Path, mutants: &[Placed]) -> Result<BTreeMap<String, Embedded>
         files.insert(path.to_owned(), embedded);
         if let Some(folder) = tree::crate_of(source, path) {
             let manifest = folder.join("Cargo.toml").to_string_lossy().into_owned();
-            if !changed.contains_key(&manifest) {
-                let text = tree::with_switch(&read(&manifest)?, &folder);
-                changed.insert(manifest, text);
-            }
+            let text = tree::with_switch(&read(&manifest)?, &folder);
+            changed.insert(manifest, text);
         }
     }
     let copy = source.join(WORK).join("tree");
@@ -99,21 +104,21 @@ fn write(source: &Path, mutants: &[Placed]) -> Result<BTreeMap<String, Embedded>
     Ok(files)
 }
 
-/// Whether everything was built, and what cargo says.
-fn build(work: &Path, packages: &[String]) -> Result<(bool, Vec<Value>), String> {
+/// Builds the tests, and returns what cargo says. With all features of the packages, as the tests of
+/// the whole workspace have them.
+fn build(work: &Path, packages: &[&str], deadline: Instant) -> (Ending, Vec<Value>) {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--no-run", "--no-fail-fast", "--locked", "--message-format=json"]);
+    cargo.args(["--all-features", "--tests"]);
     for package in packages {
         cargo.args(["-p", package]);
     }
     cargo.current_dir(work.join("tree")).env("CARGO_TARGET_DIR", work.join("target"));
     cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     // Mutants look wrong to many lints.
-    cargo.env("RUSTFLAGS", "--cap-lints=allow").stderr(Stdio::null());
-    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let messages = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    Ok((output.status.success(), messages))
+    cargo.env("RUSTFLAGS", "--cap-lints=allow");
+    let (ending, lines) = run(cargo, Limit { time: Duration::MAX, deadline }, false);
+    (ending, lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 fn is_error(message: &Value) -> bool {

@@ -2,6 +2,7 @@
 //! once. Names are those of cargo-mutants, so that one list of accepted ones serves both.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -59,6 +60,21 @@ pub fn mutants(path: &str, text: &str) -> Found {
         finder.visit_file(&file);
     }
     finder.found
+}
+
+/// The modules of a file that only tests have, as the paths of their files without the ending, or
+/// of their folders.
+#[must_use]
+pub fn test_modules(path: &str, text: &str) -> Vec<PathBuf> {
+    let Ok(file) = syn::parse_file(text) else { return Vec::new() };
+    let path = Path::new(path).with_extension("");
+    let is_root = ["lib", "main", "mod"].iter().any(|name| path.ends_with(name));
+    let folder = if is_root { path.parent().unwrap_or(&path) } else { &path };
+    let modules = file.items.iter().filter_map(|item| match item {
+        syn::Item::Mod(module) if is_apart(&module.attrs) => Some(&module.ident),
+        _ => None,
+    });
+    modules.map(|name| folder.join(name.to_string())).collect()
 }
 
 struct Finder<'a> {
@@ -349,5 +365,20 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             }
         }
         visit::visit_arm(self, arm);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::test_modules;
+
+    #[test]
+    fn modules_of_tests_are_found() {
+        let text = "mod a; #[cfg(test)] mod b; #[cfg(loom)] mod c {} mod d { fn f() {} }";
+        let names = |path: &str| test_modules(path, text);
+        assert_eq!(names("x/src/lib.rs"), ["x/src/b", "x/src/c"].map(PathBuf::from));
+        assert_eq!(names("src/e/f.rs"), ["src/e/f/b", "src/e/f/c"].map(PathBuf::from));
     }
 }

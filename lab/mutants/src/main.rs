@@ -1,50 +1,37 @@
 //! `tagmatch-mutants changed SINCE SECONDS`: mutants in the lines that were changed since a commit.
-//! `room PACKAGE COUNT SEED SECONDS`: COUNT mutants of a package, drawn by SEED, or all.
+//! `room PACKAGE COUNT SEED SECONDS`: COUNT mutants of a package, drawn by SEED, or all. Both end
+//! after SECONDS, builds included.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::env;
-use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use regex::RegexSet;
-use tagmatch_mutants::board::{self, Verdict};
-use tagmatch_mutants::copy::{self, Placed, WORK};
-use tagmatch_mutants::find;
-use tagmatch_mutants::programs::Program;
+use tagmatch_mutants::board::{self, Asked, Row};
+use tagmatch_mutants::copy::{Copy, Placed, WORK};
+use tagmatch_mutants::list::{self, Choice};
+use tagmatch_mutants::programs::{Built, Program};
 use tagmatch_planted::tree;
 
-/// Rooms that only tests use.
-const APART: [&str; 9] = [
-    "lab/comm-sim",
-    "lab/cxi",
-    "lab/fuzz",
-    "lab/instructions",
-    "lab/mutants",
-    "lab/planted",
-    "lab/sim",
-    "lab/testkit",
-    "lab/world",
-];
+/// Packages whose tests need nothing of the machine: one that misses a mutant is an error.
+const STRICT: [&str; 4] =
+    ["tagmatch-soft", "tagmatch-shadow", "tagmatch-device", "tagmatch-secret"];
+/// Such a mutant is missed so many times. Random tests don't notice each mutant each time.
+const STRICT_TIMES: usize = 3;
+/// Packages whose promises the tests of others check as well.
+const TESTED_BY: [(&str, &str); 2] =
+    [("tagmatch-ofi-provider", "tagmatch-provider"), ("tagmatch-fabric", "tagmatch-ofi")];
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let seconds = |text: &str| {
-        text.parse().map(Duration::from_secs).map_err(|error| format!("{text}: {error}"))
-    };
     let source = tree::source();
     let done = match words[..] {
-        ["changed", since, limit] => seconds(limit).and_then(|limit| {
-            let choice = Choice::Lines(changed(&source, since)?);
-            run(&source, &choice, Draw { count: usize::MAX, seed: since }, limit)
-        }),
-        ["room", package, count, seed, limit] => seconds(limit).and_then(|limit| {
-            let count = if count == "all" { Ok(usize::MAX) } else { count.parse() };
-            let count = count.map_err(|error| format!("COUNT: {error}"))?;
-            run(&source, &Choice::Package(package), Draw { count, seed }, limit)
-        }),
+        ["changed", since, seconds] => ask_changed(&source, since, seconds),
+        ["room", package, count, seed, seconds] => {
+            ask_room(&source, package, Draw { count, seed }, seconds)
+        }
         _ => Err("usage: tagmatch-mutants changed SINCE SECONDS | room PACKAGE COUNT SEED SECONDS"
             .into()),
     };
@@ -58,94 +45,124 @@ fn main() -> ExitCode {
     }
 }
 
-/// Which mutants are asked about.
-enum Choice<'a> {
-    Package(&'a str),
-    Lines(BTreeMap<String, BTreeSet<usize>>),
-}
-
-impl Choice<'_> {
-    fn has_file(&self, package: &str, path: &str) -> bool {
-        match self {
-            Choice::Package(chosen) => package == *chosen,
-            Choice::Lines(lines) => lines.contains_key(path),
-        }
-    }
-
-    fn has_line(&self, path: &str, line: usize) -> bool {
-        match self {
-            Choice::Package(_) => true,
-            Choice::Lines(lines) => lines.get(path).is_some_and(|lines| lines.contains(&line)),
-        }
-    }
-}
-
-/// A sample.
+/// A sample: how many, and by which draw.
 struct Draw<'a> {
-    count: usize,
+    count: &'a str,
     seed: &'a str,
 }
 
-/// Asks the tests about the chosen mutants. Returns how many they miss.
-fn run(
+/// Asks about the lines that were changed. Returns how many mutants the strict packages miss.
+fn ask_changed(source: &Path, since: &str, seconds: &str) -> Result<usize, String> {
+    let deadline = deadline(seconds)?;
+    let choice = Choice::Lines(list::changed(source, since)?);
+    let seed = list::head(source)?;
+    ask(source, &choice, &Draw { count: "all", seed: &seed }, deadline)
+}
+
+/// Asks about a package. Returns how many mutants it misses.
+fn ask_room(source: &Path, package: &str, draw: Draw<'_>, seconds: &str) -> Result<usize, String> {
+    ask(source, &Choice::Package(package), &draw, deadline(seconds)?)
+}
+
+fn deadline(seconds: &str) -> Result<Instant, String> {
+    let seconds = seconds.parse().map_err(|error| format!("{seconds}: {error}"))?;
+    Ok(Instant::now() + Duration::from_secs(seconds))
+}
+
+/// Asks the tests about the chosen mutants, package by package, strict ones first. Returns how many
+/// are missed that count.
+fn ask(
     source: &Path,
     choice: &Choice<'_>,
-    draw: Draw<'_>,
-    limit: Duration,
+    draw: &Draw<'_>,
+    deadline: Instant,
 ) -> Result<usize, String> {
-    let began = Instant::now();
-    let (mut mutants, accepted, constant) = list(source, choice)?;
-    let whole = mutants.len();
-    mutants.sort_by_key(|placed| hash(draw.seed, &placed.mutant.name));
-    mutants.truncate(draw.count);
-    for (number, placed) in (1..).zip(&mut mutants) {
+    let mut listed = list::list(source, choice)?;
+    let whole = listed.mutants.len();
+    listed.mutants.sort_by_key(|placed| hash(draw.seed, &placed.mutant.name));
+    if draw.count != "all" {
+        listed.mutants.truncate(draw.count.parse().map_err(|error| format!("COUNT: {error}"))?);
+    }
+    for (number, placed) in (1..).zip(&mut listed.mutants) {
         placed.number = number;
     }
-    let packages: BTreeSet<String> = mutants.iter().map(|placed| placed.package.clone()).collect();
-    let packages: Vec<String> = packages.into_iter().collect();
-    let drawn = mutants.len();
     println!(
-        "mutants: {drawn} of {whole} in {}; {accepted} accepted, {constant} in constants left out",
-        packages.join(", ")
+        "mutants: {} of {whole}; {} accepted, {} in constants left out",
+        listed.mutants.len(),
+        listed.accepted,
+        listed.constant
     );
-    if mutants.is_empty() {
-        return Ok(0);
+    let names: BTreeSet<String> =
+        listed.mutants.iter().map(|placed| placed.package.clone()).collect();
+    let mut names: Vec<String> = names.into_iter().collect();
+    names.sort_by_key(|name| (!STRICT.contains(&name.as_str()), hash(draw.seed, name)));
+    let mut copy = Copy { source, mutants: listed.mutants };
+    let mut missed = 0;
+    for (done, package) in names.iter().enumerate() {
+        let is_strict = STRICT.contains(&package.as_str());
+        let rest = names.len() - done;
+        let row = ask_package(&mut copy, package, rest, deadline);
+        if row.asked() > 0 {
+            println!("mutants: {package}: {row}");
+        }
+        if is_strict || matches!(choice, Choice::Package(_)) {
+            missed += row.missed + row.unreached;
+        }
     }
-    let copy = copy::make(source, mutants, &packages)?;
+    Ok(missed)
+}
+
+/// Builds the tests of a package, and asks them. Packages that are left, this one included, share
+/// the time that is left then.
+fn ask_package(copy: &mut Copy<'_>, package: &str, rest: usize, deadline: Instant) -> Row {
+    let began = Instant::now();
+    let also = TESTED_BY.iter().filter(|(tested, _)| *tested == package).map(|(_, by)| *by);
+    let packages: Vec<&str> = [package].into_iter().chain(also).collect();
+    let count = copy.of(package).count();
+    let built = match copy.build(&packages, deadline) {
+        Ok(built) => built,
+        Err(reason) => {
+            println!("NOT CHECKED mutants: {count} of {package}: {reason}");
+            return Row { not_asked: count, ..Row::default() };
+        }
+    };
+    let tests = try_out(copy.source, built, deadline);
+    let now = Instant::now();
+    let share = deadline.saturating_duration_since(now) / u32::try_from(rest).unwrap_or(1);
+    let mutants: Vec<&Placed> = copy.of(package).collect();
     println!(
-        "mutants: {} of {drawn} compile, built after {} s",
-        copy.mutants.len(),
-        began.elapsed().as_secs()
+        "mutants: {package}: {} of {count} compile, asked after {} s",
+        mutants.len(),
+        (now - began).as_secs()
     );
+    let times = if STRICT.contains(&package) { STRICT_TIMES } else { 1 };
+    let row = board::ask(&mutants, &tests, times, now + share);
+    if row.not_asked > 0 {
+        let reason =
+            if tests.is_complete { "the time was over" } else { "not all tests could be asked" };
+        println!("NOT CHECKED mutants: {} of {package}: {reason}", row.not_asked);
+    }
+    row
+}
+
+/// Runs the programs once without a mutant.
+fn try_out(source: &Path, built: Vec<Built>, deadline: Instant) -> Asked {
     let scratch = source.join(WORK).join("reached");
-    let mut programs = Vec::new();
-    for built in copy.built {
+    let mut tests = Asked { programs: Vec::new(), is_complete: true };
+    for built in built {
         let label = format!("{} {}", built.package, built.name);
-        match Program::try_out(built, &scratch) {
-            Some(program) => {
-                let failing = program.failing.join(", ");
-                if !failing.is_empty() {
-                    println!("mutants: {label}: these fail without a mutant: {failing}");
-                }
-                programs.push(program);
-            }
-            None => println!("mutants: {label} is not asked"),
+        let Some(program) = Program::try_out(built, &scratch, deadline) else {
+            println!("mutants: {label} is not asked");
+            tests.is_complete = false;
+            continue;
+        };
+        if !program.failing.is_empty() {
+            let failing = program.failing.join(", ");
+            println!("mutants: {label}: these fail without a mutant: {failing}");
         }
+        tests.programs.push(program);
     }
-    println!("mutants: {} programs, asked from {} s on", programs.len(), began.elapsed().as_secs());
-    let asked = board::ask(&copy.mutants, &programs, Some(began + limit));
-    let is_missed = |(_, verdict): &&(&Placed, Verdict)| *verdict == Verdict::Missed;
-    for (package, row) in board::rows(&asked) {
-        println!("mutants: {package}: {row}");
-        if row.not_asked > 0 {
-            println!(
-                "NOT CHECKED mutants: {} of {package}, after {} s",
-                row.not_asked,
-                limit.as_secs()
-            );
-        }
-    }
-    Ok(asked.iter().filter(is_missed).count())
+    tests
 }
 
 /// A number that depends on the seed and a name.
@@ -155,99 +172,4 @@ fn hash(seed: &str, name: &str) -> u64 {
         let mixed = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         mixed ^ (mixed >> 29)
     })
-}
-
-/// The chosen mutants of the product, how many others are accepted, and how many places are left
-/// out because the compiler evaluates them.
-fn list(source: &Path, choice: &Choice<'_>) -> Result<(Vec<Placed>, usize, usize), String> {
-    let settings = fs::read_to_string(source.join(".cargo/mutants.toml"))
-        .map_err(|error| error.to_string())?;
-    let settings: toml::Table =
-        settings.parse().map_err(|error: toml::de::Error| error.to_string())?;
-    let texts = |key: &str| -> Vec<String> {
-        let list = settings.get(key).and_then(toml::Value::as_array).into_iter().flatten();
-        list.filter_map(|value| value.as_str().map(str::to_owned)).collect()
-    };
-    let accepted_names = RegexSet::new(texts("exclude_re")).map_err(|error| error.to_string())?;
-    let globs = texts("exclude_globs");
-    let is_excluded = |path: &str| globs.iter().any(|glob| path.contains(glob.trim_matches('*')));
-    let mut packages: BTreeMap<String, String> = BTreeMap::new();
-    let mut found = Vec::new();
-    let mut accepted = 0;
-    let mut constant = 0;
-    for path in tree::listed(source).map_err(|error| error.to_string())? {
-        let is_product = path.ends_with(".rs")
-            && (path.starts_with("src/") || path.contains("/src/"))
-            && !APART.iter().any(|folder| path.starts_with(folder))
-            && !path.starts_with("benches/")
-            && !path.contains("/tests/")
-            && !is_excluded(&path);
-        if !is_product {
-            continue;
-        }
-        let Some(folder) = tree::crate_of(source, &path) else { continue };
-        let manifest = source.join(folder).join("Cargo.toml").to_string_lossy().into_owned();
-        let package = packages.entry(manifest).or_insert_with_key(|path| package_of(path)).clone();
-        if !choice.has_file(&package, &path) {
-            continue;
-        }
-        let Ok(text) = fs::read_to_string(source.join(&path)) else { continue };
-        let of_file = find::mutants(&path, &text);
-        let mut has_chosen = false;
-        for mutant in of_file.mutants {
-            let placed = Placed { number: 0, package: package.clone(), file: path.clone(), mutant };
-            if !choice.has_line(&placed.file, placed.mutant.line) {
-                continue;
-            }
-            has_chosen = true;
-            if accepted_names.is_match(&placed.mutant.name) {
-                accepted += 1;
-            } else {
-                found.push(placed);
-            }
-        }
-        constant += if has_chosen { of_file.constant } else { 0 };
-    }
-    Ok((found, accepted, constant))
-}
-
-/// The name in a manifest.
-fn package_of(manifest: &str) -> String {
-    let text = fs::read_to_string(manifest).unwrap_or_default();
-    let table: toml::Table = text.parse().unwrap_or_default();
-    table
-        .get("package")
-        .and_then(|package| package.get("name")?.as_str())
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// The lines that were changed since a commit, by file.
-fn changed(source: &Path, since: &str) -> Result<BTreeMap<String, BTreeSet<usize>>, String> {
-    let output = Command::new("git")
-        .args(["diff", "-U0", "--no-color", "--no-ext-diff", since])
-        .current_dir(source)
-        .output();
-    let output = output.map_err(|error| format!("git: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("git diff {since}: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    let mut lines: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
-    let mut file = String::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        if let Some(path) = line.strip_prefix("+++ b/") {
-            path.clone_into(&mut file);
-        } else if let Some(hunk) = line.strip_prefix("@@ ") {
-            // `@@ -FROM,COUNT +FROM,COUNT @@`
-            let Some(new) = hunk.split_whitespace().find_map(|word| word.strip_prefix('+')) else {
-                continue;
-            };
-            let (from, count) = new.split_once(',').unwrap_or((new, "1"));
-            let (Ok(from), Ok(count)) = (from.parse::<usize>(), count.parse::<usize>()) else {
-                continue;
-            };
-            lines.entry(file.clone()).or_default().extend(from..from + count);
-        }
-    }
-    Ok(lines)
 }

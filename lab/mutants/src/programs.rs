@@ -2,21 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::run::{Ending, Limit, run};
 
 /// A test has this long, and five times what it takes without a mutant.
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long a program may take without a mutant.
 const FIRST_LIMIT: Duration = Duration::from_secs(240);
-/// How often is looked whether a program has ended.
-const LOOK: Duration = Duration::from_millis(4);
 /// Most tests that are asked by name in one run.
 const NAMED_MAX: usize = 60;
 
@@ -32,45 +27,64 @@ pub struct Built {
 /// A program of tests that has run once without a mutant.
 #[derive(Debug)]
 pub struct Program {
-    pub built: Built,
+    built: Built,
     /// Seconds of each test that passes.
     seconds: BTreeMap<String, f64>,
+    /// Seconds of a program without a test harness, which passes or fails as a whole.
+    whole: Option<f64>,
     /// Tests that fail without a mutant.
     pub failing: Vec<String>,
     /// The tests whose first thread reaches a mutant.
     by_test: BTreeMap<u32, BTreeSet<String>>,
     /// Mutants that other threads or processes reach.
     by_others: BTreeSet<u32>,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    Passed,
-    Failed,
-    TookTooLong,
+    /// Mutants that tests reach that fail without one.
+    by_failing: BTreeSet<u32>,
 }
 
 impl Program {
     /// Runs all tests without a mutant. `scratch` is a folder for what they reach. None if the
-    /// program is no list of tests or does not end.
+    /// program does not pass, for another reason than tests that fail.
     #[must_use]
-    pub fn try_out(built: Built, scratch: &Path) -> Option<Self> {
-        let _ = fs::remove_dir_all(scratch);
-        fs::create_dir_all(scratch).ok()?;
-        let mut command = command(&built);
-        // Seconds per test are for those who ask for unstable options.
-        command.args(["-Zunstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
-        command.env("TAGMATCH_REACHED", scratch);
-        let (ending, lines) = run(command, FIRST_LIMIT, false);
+    pub fn try_out(built: Built, scratch: &Path, deadline: Instant) -> Option<Self> {
         let mut program = Program {
             built,
             seconds: BTreeMap::new(),
+            whole: None,
             failing: Vec::new(),
             by_test: BTreeMap::new(),
             by_others: BTreeSet::new(),
+            by_failing: BTreeSet::new(),
         };
-        for line in &lines {
+        let limit = Limit { time: FIRST_LIMIT, deadline };
+        let first_run = |mut command: Command| {
+            let _ = fs::remove_dir_all(scratch);
+            fs::create_dir_all(scratch).ok()?;
+            command.env("TAGMATCH_REACHED", scratch);
+            Some(run(command, limit, false))
+        };
+        let mut command = program.command();
+        // Seconds per test are for those who ask for unstable options.
+        command.arg("--test-threads=2").args(["-Zunstable-options", "--report-time"]);
+        command.env("RUSTC_BOOTSTRAP", "1");
+        let (ending, lines) = first_run(command)?;
+        if lines.iter().any(|line| is_head(line)) {
+            program.read_results(&lines);
+            let is_sound =
+                ending == Ending::Passed || ending == Ending::Failed && !program.failing.is_empty();
+            is_sound.then_some(())?;
+        } else {
+            let began = Instant::now();
+            let (ending, _) = first_run(program.command())?;
+            (ending == Ending::Passed).then_some(())?;
+            program.whole = Some(began.elapsed().as_secs_f64());
+        }
+        program.read_reached(scratch);
+        Some(program)
+    }
+
+    fn read_results(&mut self, lines: &[String]) {
+        for line in lines {
             let Some((name, result)) =
                 line.strip_prefix("test ").and_then(|line| line.split_once(" ... "))
             else {
@@ -81,16 +95,11 @@ impl Program {
                     .split(['<', '>'])
                     .nth(1)
                     .and_then(|it| it.trim_end_matches('s').parse().ok());
-                program.seconds.insert(name.into(), seconds.unwrap_or(1.0));
+                self.seconds.insert(name.into(), seconds.unwrap_or(1.0));
             } else if result.starts_with("FAILED") {
-                program.failing.push(name.into());
+                self.failing.push(name.into());
             }
         }
-        if ending == Ending::TookTooLong || program.seconds.is_empty() {
-            return None;
-        }
-        program.read_reached(scratch);
-        Some(program)
     }
 
     fn read_reached(&mut self, folder: &Path) {
@@ -100,99 +109,83 @@ impl Program {
                 let Ok(number) = number.parse() else { continue };
                 if self.seconds.contains_key(name) {
                     self.by_test.entry(number).or_default().insert(name.into());
-                } else if !self.failing.iter().any(|failing| failing == name) {
+                } else if self.failing.iter().any(|failing| failing == name) {
+                    self.by_failing.insert(number);
+                } else {
                     self.by_others.insert(number);
                 }
             }
         }
     }
 
-    /// Whether a test reaches this mutant.
+    /// Whether a test reaches this mutant that passes without it.
     #[must_use]
     pub fn reaches(&self, number: u32) -> bool {
         self.by_test.contains_key(&number) || self.by_others.contains(&number)
     }
 
+    /// Whether a test reaches this mutant that can't be asked, because it fails without one.
+    #[must_use]
+    pub fn fails_there(&self, number: u32) -> bool {
+        self.by_failing.contains(&number)
+    }
+
     /// Asks the tests that reach this mutant by themselves: the quickest first.
     #[must_use]
-    pub fn ask_named(&self, number: u32) -> Ending {
+    pub fn ask_named(&self, number: u32, deadline: Instant) -> Ending {
         let Some(names) = self.by_test.get(&number) else { return Ending::Passed };
         let mut names: Vec<(&str, f64)> =
             names.iter().map(|name| (name.as_str(), self.seconds[name])).collect();
         names.sort_by(|a, b| a.1.total_cmp(&b.1));
         names.truncate(NAMED_MAX);
-        let mut command = command(&self.built);
-        command.arg("--exact").args(names.iter().map(|(name, _)| name));
-        self.ask(command, number, names.iter().map(|(_, seconds)| seconds).sum())
+        let mut command = self.command();
+        command.args(["--test-threads=2", "--exact"]).args(names.iter().map(|(name, _)| name));
+        let seconds = names.iter().map(|(_, seconds)| seconds).sum();
+        ask(command, number, limit(seconds, deadline))
     }
 
     /// Asks all tests, if some reach this mutant that [`ask_named`](Self::ask_named) doesn't ask.
     #[must_use]
-    pub fn ask_all(&self, number: u32) -> Ending {
+    pub fn ask_all(&self, number: u32, deadline: Instant) -> Ending {
         let is_asked = self.by_test.get(&number).is_none_or(|names| names.len() <= NAMED_MAX);
         if is_asked && !self.by_others.contains(&number) {
             return Ending::Passed;
         }
-        let mut command = command(&self.built);
-        command.arg("--exact");
+        let mut command = self.command();
+        if let Some(seconds) = self.whole {
+            return ask(command, number, limit(seconds, deadline));
+        }
+        command.args(["--test-threads=2", "--exact"]);
         for name in &self.failing {
             command.args(["--skip", name]);
         }
-        self.ask(command, number, self.seconds.values().sum())
+        ask(command, number, limit(self.seconds.values().sum(), deadline))
     }
 
-    fn ask(&self, mut command: Command, number: u32, seconds: f64) -> Ending {
-        command.env("TAGMATCH_MUTANT", number.to_string());
-        run(command, LIMIT + Duration::from_secs_f64(5.0 * seconds), true).0
+    /// The program as cargo runs it. Callers set two threads: with one, the test harness doesn't
+    /// name threads after tests.
+    fn command(&self) -> Command {
+        let Built { package, folder, file, .. } = &self.built;
+        let mut command = Command::new(file);
+        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        // A test program that leaves something open fails (`hw/os/src/exit_audit.rs`).
+        command.env("CARGO_PKG_NAME", package).env("RUST_BACKTRACE", "0");
+        // No safety timer rescues a wake-up that a mutant has lost.
+        command.env("TAGMATCH_TEST_SAFETY_TIMERS", "off");
+        command
     }
 }
 
-/// One thread more than the test needs, so that the test harness names the threads after the tests.
-fn command(built: &Built) -> Command {
-    let mut command = Command::new(&built.file);
-    command.arg("--test-threads=2").current_dir(&built.folder);
-    // As `.cargo/config.toml` sets it for programs that cargo runs.
-    command.env("TAGMATCH_TEST_SAFETY_TIMERS", "off").env("RUST_BACKTRACE", "0");
-    command.env("CARGO_MANIFEST_DIR", &built.folder);
-    command
+/// Whether a line is the head of a list of tests.
+fn is_head(line: &str) -> bool {
+    line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test"))
 }
 
-/// Runs a program to its end, or to the first test that fails, or for this long. Returns what it
-/// printed. Ends all processes of its group.
-fn run(mut command: Command, limit: Duration, ends_at_failure: bool) -> (Ending, Vec<String>) {
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(mut child) = command.spawn() else { return (Ending::Failed, Vec::new()) };
-    let has_failed = Arc::new(AtomicBool::new(false));
-    let output = child.stdout.take().map(|output| {
-        let has_failed = Arc::clone(&has_failed);
-        thread::spawn(move || {
-            let mut lines = Vec::new();
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if line.starts_with("test ") && line.contains(" ... FAILED") {
-                    has_failed.store(true, Ordering::Relaxed);
-                }
-                lines.push(line);
-            }
-            lines
-        })
-    });
-    let began = Instant::now();
-    let ending = loop {
-        if ends_at_failure && has_failed.load(Ordering::Relaxed) {
-            break Ending::Failed;
-        }
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => break Ending::Passed,
-            Ok(None) if began.elapsed() < limit => thread::sleep(LOOK),
-            Ok(None) => break Ending::TookTooLong,
-            Ok(Some(_)) | Err(_) => break Ending::Failed,
-        }
-    };
-    // The shell's own `kill` is there on every system.
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "kill -KILL -- -$0", &child.id().to_string()]).stderr(Stdio::null());
-    let _ = shell.status();
-    let _ = child.wait();
-    let lines = output.and_then(|output| output.join().ok()).unwrap_or_default();
-    (ending, lines)
+fn limit(seconds: f64, deadline: Instant) -> Limit {
+    Limit { time: LIMIT + Duration::from_secs_f64(5.0 * seconds), deadline }
+}
+
+fn ask(mut command: Command, number: u32, limit: Limit) -> Ending {
+    command.env("TAGMATCH_MUTANT", number.to_string());
+    run(command, limit, true).0
 }
