@@ -104,8 +104,8 @@ fn write(source: &Path, mutants: &[Placed]) -> Result<BTreeMap<String, Embedded>
     Ok(files)
 }
 
-/// Builds the tests, and returns what cargo says. With all features of the packages, as the tests of
-/// the whole workspace have them.
+/// Builds the tests, and returns what cargo says. The packages have all their features, as in the
+/// tests of the whole workspace.
 fn build(work: &Path, packages: &[&str], deadline: Instant) -> (Ending, Vec<Value>) {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--no-run", "--no-fail-fast", "--locked", "--message-format=json"]);

@@ -2,7 +2,6 @@
 //! `TAGMATCH_REACHED` names a folder instead, each process writes there which mutants it reaches.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -21,8 +20,8 @@ struct ChosenMutant {
 static CHOICE: OnceLock<ChosenMutant> = OnceLock::new();
 
 thread_local! {
-    /// The numbers that this thread has written. Nothing while it writes.
-    static WRITTEN: RefCell<HashSet<u32>> = RefCell::default();
+    /// Whether this thread has written a number. Looked up by the number, because loops ask often.
+    static WRITTEN: RefCell<Vec<bool>> = RefCell::default();
 }
 
 /// Whether this mutant is chosen. The environment is read once.
@@ -46,7 +45,12 @@ pub fn mutant(number: u32) -> bool {
 #[cold]
 fn write(mut file: &File, number: u32) {
     let is_new = WRITTEN.try_with(|written| {
-        written.try_borrow_mut().is_ok_and(|mut written| written.insert(number))
+        let Ok(mut written) = written.try_borrow_mut() else { return false };
+        let at = number as usize;
+        if written.len() <= at {
+            written.resize(at + 1, false);
+        }
+        !std::mem::replace(&mut written[at], true)
     });
     // A thread that ends has no name any more.
     let name = match is_new {
