@@ -210,3 +210,28 @@ pub fn to_bytes<T: Element>(values: &[T]) -> Vec<u8> {
 pub fn from_bytes<T: Element>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(T::BYTES).map(T::read).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Element, Op, from_bytes, to_bytes};
+
+    fn applied<T: Element>(op: &Op, left: &[T], right: &[T]) -> Vec<T> {
+        let mut right = to_bytes(right);
+        op.apply(&to_bytes(left), &mut right);
+        from_bytes(&right)
+    }
+
+    #[test]
+    fn each_known_operation_combines_value_by_value() {
+        let left = [3, -7, i16::MAX];
+        let right = [5, 2, 2];
+        assert_eq!(applied(&Op::sum::<i16>(), &left, &right), [8, -5, i16::MIN + 1]);
+        assert_eq!(applied(&Op::product::<i16>(), &left, &right), [15, -14, -2]);
+        assert_eq!(applied(&Op::min::<i16>(), &left, &right), [3, -7, 2]);
+        assert_eq!(applied(&Op::max::<i16>(), &left, &right), [5, 2, i16::MAX]);
+        assert_eq!(applied(&Op::product::<f64>(), &[0.5, -2.0], &[4.0, 3.0]), [2.0, -6.0]);
+        assert_eq!(applied(&Op::band(), &[0b1100_u8], &[0b1010]), [0b1000]);
+        assert_eq!(applied(&Op::bor(), &[0b1100_u8], &[0b1010]), [0b1110]);
+        assert_eq!(applied(&Op::bxor(), &[0b1100_u8], &[0b1010]), [0b0110]);
+    }
+}
