@@ -198,7 +198,17 @@ mod tests {
         assert!(matches!(read(&long), Err(WireError::TooLong { .. })));
         assert!(line("a", &[("b", "c d")]).is_err());
         assert!(line("a", &[("b", "c\nd")]).is_err());
-        assert!(line("a", &[("b", &"c".repeat(WRITTEN_BYTES_MAX))]).is_err());
+    }
+
+    #[test]
+    fn a_line_is_written_and_read_up_to_its_longest_length() {
+        let value = |line_bytes: usize| "v".repeat(line_bytes - "cmd=a b=\n".len());
+        let written = |bytes| line("a", &[("b", &value(bytes))]).map(|line| line.len());
+        assert_eq!(written(WRITTEN_BYTES_MAX).ok(), Some(WRITTEN_BYTES_MAX));
+        assert!(matches!(written(WRITTEN_BYTES_MAX + 1), Err(WireError::TooLong { .. })));
+        let read = |bytes| read(format!("cmd=a b={}\n", value(bytes)).as_bytes());
+        assert!(read(READ_BYTES_MAX).is_ok());
+        assert!(matches!(read(READ_BYTES_MAX + 1), Err(WireError::TooLong { .. })));
     }
 
     #[test]
