@@ -47,10 +47,12 @@ fn serve(config: &Config, of_clients: &[Config], clients: usize) {
     let server = Worker::new(config.clone()).unwrap();
     let first = visit(&server, &of_clients[0]);
     assert_eq!(server.peer_fault(first).unwrap(), Some(PeerFault::Left));
+    assert_eq!(server.oneself().number(), 0);
     let mut used_before = 0;
     for number in 0..clients {
         let client = visit(&server, &of_clients[number % of_clients.len()]);
         assert_ne!(client, first);
+        assert!(![0, first.number()].contains(&client.number()), "a number is used twice");
         let place = client.place();
         // A place has 4095 numbers.
         let most = 2 * REMEMBERED + 1 + number / 4095;

@@ -193,7 +193,9 @@ fn a_wait_for_one_of_several_requests_finds_the_one_that_ended() {
             (20..25u64).map(|tag| worker.recv(Match::tag(tag), vec![0; 8])).collect();
         (20..25u64).rev().for_each(|tag| worker.inject(me, tag, &[tag as u8; 8]).unwrap());
         assert!(worker.wait_all_timeout(&receives, PATIENCE));
-        for (tag, received) in (20..).zip(worker.wait_all(receives)) {
+        let results = worker.wait_all(receives);
+        assert_eq!(results.len(), 5);
+        for (tag, received) in (20..).zip(results) {
             assert_eq!(received.unwrap().data(), [tag; 8]);
         }
     }

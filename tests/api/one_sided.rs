@@ -125,6 +125,21 @@ fn a_token_of_a_closed_region_reaches_no_later_region_in_the_same_memory() {
 }
 
 #[test]
+fn a_put_behind_a_fence_waits_for_the_end_of_a_get_before_it() {
+    let p = pair();
+    let length = 4 << 20;
+    let Some((region, remote)) = exposed(&p, vec![0; length], Rights::ALL) else { return };
+    let get = remote.get(0, vec![7; length]);
+    p.a.fence(p.to_b).unwrap();
+    // The get reads the last bytes long after this put could be there.
+    let put = remote.put(length as u64 - 8, vec![1; 8]);
+    let got = p.ok(get);
+    assert!(got.data().iter().all(|byte| *byte == 0), "the get has seen the put");
+    p.ok(put);
+    assert_eq!(contents(&region)[length - 9..], [0, 1, 1, 1, 1, 1, 1, 1, 1]);
+}
+
+#[test]
 fn slices_are_put_and_got() {
     for p in pairs() {
         let Some((region, remote)) = exposed(&p, vec![0; 100], Rights::ALL) else { return };

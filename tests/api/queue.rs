@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tagmatch::{
-    End, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode, SendOptions, SharedWorker,
-    Status, Worker,
+    Buffer, End, EndTaker, Error, Match, PeerFault, QueuedRequest, QueuedSend, SendMode,
+    SendOptions, SharedWorker, Status, Worker,
 };
 
 use crate::common::{Ability, config, has};
@@ -175,6 +175,46 @@ fn a_cancelled_operation_ends_once_and_its_name_names_nothing_then() {
     p.ok(p.b.recv(Match::tag(3), vec![0; 9]));
     assert!(ended(&p, &p.a, 1)[&3].0.is_ok());
     assert!(has_no_end(&p.a) && has_no_end(&p.b));
+}
+
+/// Notes the contexts of successful operations, as long as it has room.
+struct Contexts {
+    room: usize,
+    found: Vec<u64>,
+}
+
+impl EndTaker for Contexts {
+    fn has_room(&self) -> bool {
+        self.found.len() < self.room
+    }
+
+    fn done(&mut self, context: u64, _: Status, buffer: Buffer) {
+        assert_eq!(buffer[..], [context as u8; 8]);
+        self.found.push(context);
+    }
+
+    fn other(&mut self, end: End) {
+        panic!("{end:?}");
+    }
+}
+
+#[test]
+fn a_function_and_a_taker_get_the_oldest_ends_as_long_as_they_have_room() {
+    let worker = Worker::new(config()).unwrap();
+    for context in 0..6 {
+        worker.recv_queued(Match::tag(context), vec![0; 8], context).map(drop).unwrap();
+        worker.inject(worker.oneself(), context, &[context as u8; 8]).unwrap();
+    }
+    let mut given = Vec::new();
+    let count = worker.each_end(2, |end| match end {
+        End::Operation { context, .. } => given.push(context),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!((count, given), (2, vec![0, 1]));
+    let mut taker = Contexts { room: 3, found: Vec::new() };
+    worker.ends_to(&mut taker);
+    assert_eq!(taker.found, [2, 3, 4]);
+    assert_eq!(worker.ends(&mut Vec::new(), 9), 1);
 }
 
 #[test]
