@@ -131,7 +131,15 @@ impl Endpoint {
     }
 
     pub(crate) fn name_into(&self, to: &mut [u8], length: &mut usize) -> Code {
-        let to = to.as_mut_ptr().cast();
+        self.name_at(to.as_mut_ptr().cast(), length)
+    }
+
+    /// Asks for the name without a place for it.
+    pub(crate) fn name_nowhere(&self, length: &mut usize) -> Code {
+        self.name_at(ptr::null_mut(), length)
+    }
+
+    fn name_at(&self, to: *mut c_void, length: &mut usize) -> Code {
         code(call!(self.object().cm, getname(self.fid(), to, ptr::from_mut(length))))
     }
 

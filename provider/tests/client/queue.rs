@@ -13,6 +13,7 @@ pub(crate) struct QueueSettings {
     pub(crate) wait: sys::fi_wait_obj,
     pub(crate) condition: sys::fi_cq_wait_cond,
     pub(crate) size: usize,
+    pub(crate) flags: u64,
 }
 
 impl Default for QueueSettings {
@@ -22,6 +23,7 @@ impl Default for QueueSettings {
             wait: sys::FI_WAIT_NONE,
             condition: sys::FI_CQ_COND_NONE,
             size: 0,
+            flags: 0,
         }
     }
 }
@@ -76,6 +78,7 @@ impl Queue {
     pub(crate) fn open(domain: Domain, settings: QueueSettings) -> Result<Self, i32> {
         let mut attributes = sys::fi_cq_attr {
             size: settings.size,
+            flags: settings.flags,
             format: settings.format,
             wait_obj: settings.wait,
             wait_cond: settings.condition,

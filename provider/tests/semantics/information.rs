@@ -4,6 +4,16 @@ use std::ffi::CStr;
 
 use crate::client::{Hints, Node, alone_with, info_for, sys};
 
+#[test]
+fn libfabric_is_told_the_name_and_the_version_of_the_provider() {
+    // SAFETY: the description and its name are never freed.
+    let (name, version) = unsafe {
+        let description = &*tagmatch_fi::fi_prov_ini();
+        (CStr::from_ptr(description.name), description.version)
+    };
+    assert_eq!((name, version), (c"tagmatch", sys::FI_VERSION(0, 1)));
+}
+
 /// fabtests without `-E` name the server's host, and would send to no address.
 #[test]
 fn the_name_of_a_host_is_refused_in_words_and_an_endpoints_name_is_taken() {

@@ -225,6 +225,11 @@ fn a_name_is_64_bytes_and_a_short_place_gets_its_beginning() {
         assert_eq!(name[..room], node.name[..room]);
         assert!(name[room..].iter().all(|byte| *byte == 0xee));
     }
+    // Programs ask like this how long the name is.
+    let mut length = 0;
+    let answer = node.endpoint.name_nowhere(&mut length);
+    assert_eq!((answer, length), (Err(sys::FI_ETOOSMALL), 64));
+    assert_eq!(node.endpoint.name_nowhere(&mut 1), Err(sys::FI_EINVAL));
     node.close();
 }
 

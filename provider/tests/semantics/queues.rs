@@ -283,5 +283,8 @@ fn queues_with_wrong_attributes_are_refused() {
     }
     assert_eq!(open(QueueSettings { format: 5, ..usual }), Err(sys::FI_EINVAL));
     assert_eq!(open(QueueSettings { condition: 2, ..usual }), Err(sys::FI_EINVAL));
+    // FI_AFFINITY is a hint.
+    assert_eq!(open(QueueSettings { flags: sys::FI_AFFINITY, ..usual }), Ok(Ok(0)));
+    assert_eq!(open(QueueSettings { flags: 1, ..usual }), Err(sys::FI_EBADFLAGS));
     domain.close();
 }
