@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,11 +44,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Runs all tests without a mutant. `scratch` is a folder for what they reach. None if the
-    /// program does not pass, for another reason than tests that fail.
-    #[must_use]
-    pub fn try_out(built: Built, scratch: &Path, deadline: Instant) -> Option<Self> {
-        let mut program = Program {
+    fn new(built: Built) -> Self {
+        Program {
             built,
             seconds: BTreeMap::new(),
             whole: None,
@@ -55,19 +53,21 @@ impl Program {
             by_test: BTreeMap::new(),
             by_others: BTreeSet::new(),
             by_failing: BTreeSet::new(),
-        };
-        let limit = Limit { time: FIRST_LIMIT, deadline };
-        let first_run = |mut command: Command| {
-            let _ = fs::remove_dir_all(scratch);
-            fs::create_dir_all(scratch).ok()?;
+        }
+    }
+
+    /// Runs all tests without a mutant. `scratch` is a folder for what they reach. None if the
+    /// program does not pass, for another reason than tests that fail.
+    #[must_use]
+    pub fn try_out(built: Built, scratch: &Path, deadline: Instant) -> Option<Self> {
+        let mut program = Program::new(built);
+        let _ = fs::remove_dir_all(scratch);
+        fs::create_dir_all(scratch).ok()?;
+        let run = |mut command: Command| {
             command.env("TAGMATCH_REACHED", scratch);
-            Some(run(command, limit, false))
+            run(command, Limit { time: FIRST_LIMIT, deadline }, false)
         };
-        let mut command = program.command();
-        // Seconds per test are for those who ask for unstable options.
-        command.arg("--test-threads=2").args(["-Zunstable-options", "--report-time"]);
-        command.env("RUSTC_BOOTSTRAP", "1");
-        let (ending, lines) = first_run(command)?;
+        let (ending, lines) = run(program.timed_tests());
         if lines.iter().any(|line| is_head(line)) {
             program.read_results(&lines);
             let is_sound =
@@ -75,12 +75,30 @@ impl Program {
             is_sound.then_some(())?;
         } else {
             let began = Instant::now();
-            let (ending, _) = first_run(program.command())?;
+            let (ending, _) = run(program.command());
             (ending == Ending::Passed).then_some(())?;
             program.whole = Some(began.elapsed().as_secs_f64());
         }
+        if !program.failing.is_empty() {
+            // A test that fails beside others may pass without them.
+            let mut failing = mem::take(&mut program.failing);
+            let mut command = program.timed_tests();
+            command.arg("--exact").args(&failing);
+            program.read_results(&run(command).1);
+            failing.retain(|name| !program.seconds.contains_key(name));
+            program.failing = failing;
+        }
         program.read_reached(scratch);
         Some(program)
+    }
+
+    /// The program of tests, which prints how long each test takes.
+    fn timed_tests(&self) -> Command {
+        let mut command = self.command();
+        // Seconds per test are for those who ask for unstable options.
+        command.args(["--test-threads=2", "-Zunstable-options", "--report-time"]);
+        command.env("RUSTC_BOOTSTRAP", "1");
+        command
     }
 
     fn read_results(&mut self, lines: &[String]) {
@@ -188,4 +206,28 @@ fn limit(seconds: f64, deadline: Instant) -> Limit {
 fn ask(mut command: Command, number: u32, limit: Limit) -> Ending {
     command.env("TAGMATCH_MUTANT", number.to_string());
     run(command, limit, true).0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, process};
+
+    use super::{Built, Program};
+
+    #[test]
+    fn what_only_failing_tests_reach_is_not_reached() {
+        let folder = env::temp_dir().join(format!("mutants-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("1"), "1\ta\n2\tb\n3\tb\n3\ta\n4\t-\n").unwrap();
+        let file = folder.join("program");
+        let built = Built { package: "p".into(), name: "n".into(), folder: folder.clone(), file };
+        let mut program = Program::new(built);
+        let lines = ["running 2 tests", "test a ... ok <0.5s>", "test b ... FAILED <0.1s>"];
+        program.read_results(&lines.map(str::to_owned));
+        program.read_reached(&folder);
+        assert_eq!((program.seconds["a"], &program.failing[..]), (0.5, &["b".to_owned()][..]));
+        assert_eq!([1, 2, 3, 4, 5].map(|n| program.reaches(n)), [true, false, true, true, false]);
+        assert_eq!([1, 2, 3, 4].map(|n| program.fails_there(n)), [false, true, true, false]);
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
