@@ -117,8 +117,8 @@ fn build(work: &Path, packages: &[&str], deadline: Instant) -> (Ending, Vec<Valu
     cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
     // Mutants look wrong to many lints.
     cargo.env("RUSTFLAGS", "--cap-lints=allow");
-    let (ending, lines) = run(cargo, Limit { time: Duration::MAX, deadline }, false);
-    (ending, lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    let ended = run(cargo, Limit { time: Duration::MAX, deadline }, false);
+    (ended.ending, ended.lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 fn is_error(message: &Value) -> bool {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Ending, Limit, run};
+use crate::run::{EndedRun, Ending, Limit, run};
 
 /// A test has this long, and five times what it takes without a mutant.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -63,11 +63,14 @@ impl Program {
         let mut program = Program::new(built);
         let _ = fs::remove_dir_all(scratch);
         fs::create_dir_all(scratch).ok()?;
-        let run = |mut command: Command| {
+        let mut processes = BTreeSet::new();
+        let mut run = |mut command: Command| {
             command.env("TAGMATCH_REACHED", scratch);
-            run(command, Limit { time: FIRST_LIMIT, deadline }, false)
+            let ended = run(command, Limit { time: FIRST_LIMIT, deadline }, false);
+            processes.insert(ended.process);
+            ended
         };
-        let (ending, lines) = run(program.timed_tests());
+        let EndedRun { ending, lines, .. } = run(program.timed_tests());
         if lines.iter().any(|line| is_head(line)) {
             program.read_results(&lines);
             let is_sound =
@@ -75,7 +78,7 @@ impl Program {
             is_sound.then_some(())?;
         } else {
             let began = Instant::now();
-            let (ending, _) = run(program.command());
+            let ending = run(program.command()).ending;
             (ending == Ending::Passed).then_some(())?;
             program.whole = Some(began.elapsed().as_secs_f64());
         }
@@ -84,11 +87,11 @@ impl Program {
             let mut failing = mem::take(&mut program.failing);
             let mut command = program.timed_tests();
             command.arg("--exact").args(&failing);
-            program.read_results(&run(command).1);
+            program.read_results(&run(command).lines);
             failing.retain(|name| !program.seconds.contains_key(name));
             program.failing = failing;
         }
-        program.read_reached(scratch);
+        program.read_reached(scratch, &processes);
         Some(program)
     }
 
@@ -120,12 +123,18 @@ impl Program {
         }
     }
 
-    fn read_reached(&mut self, folder: &Path) {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        for text in entries.filter_map(|entry| fs::read_to_string(entry.path()).ok()) {
+    /// Each file of the folder is of one process. A process that a test has started may be the same
+    /// program, with tests of the same names: what it reaches belongs to no test.
+    fn read_reached(&mut self, folder: &Path, processes: &BTreeSet<u32>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+            let process = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let is_own = process.is_some_and(|process| processes.contains(&process));
             for (number, name) in text.lines().filter_map(|line| line.split_once('\t')) {
                 let Ok(number) = number.parse() else { continue };
-                if self.seconds.contains_key(name) {
+                if !is_own {
+                    self.by_others.insert(number);
+                } else if self.seconds.contains_key(name) {
                     self.by_test.entry(number).or_default().insert(name.into());
                 } else if self.failing.iter().any(|failing| failing == name) {
                     self.by_failing.insert(number);
@@ -205,7 +214,7 @@ fn limit(seconds: f64, deadline: Instant) -> Limit {
 
 fn ask(mut command: Command, number: u32, limit: Limit) -> Ending {
     command.env("TAGMATCH_MUTANT", number.to_string());
-    run(command, limit, true).0
+    run(command, limit, true).ending
 }
 
 #[cfg(test)]
@@ -219,14 +228,17 @@ mod tests {
         let folder = env::temp_dir().join(format!("mutants-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("1"), "1\ta\n2\tb\n3\tb\n3\ta\n4\t-\n").unwrap();
+        fs::write(folder.join("2"), "6\ta\n").unwrap();
         let file = folder.join("program");
         let built = Built { package: "p".into(), name: "n".into(), folder: folder.clone(), file };
         let mut program = Program::new(built);
         let lines = ["running 2 tests", "test a ... ok <0.5s>", "test b ... FAILED <0.1s>"];
         program.read_results(&lines.map(str::to_owned));
-        program.read_reached(&folder);
+        program.read_reached(&folder, &[1].into());
         assert_eq!((program.seconds["a"], &program.failing[..]), (0.5, &["b".to_owned()][..]));
         assert_eq!([1, 2, 3, 4, 5].map(|n| program.reaches(n)), [true, false, true, true, false]);
+        // A process of its own, with a test of this name.
+        assert!(program.by_others.contains(&6));
         assert_eq!([1, 2, 3, 4].map(|n| program.fails_there(n)), [false, true, true, false]);
         fs::remove_dir_all(folder).unwrap();
     }

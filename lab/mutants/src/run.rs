@@ -30,15 +30,32 @@ pub struct Limit {
     pub deadline: Instant,
 }
 
+/// A run that has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub struct EndedRun {
+    pub ending: Ending,
+    /// What the program printed.
+    pub lines: Vec<String>,
+    /// The number of the program's process.
+    pub process: u32,
+}
+
+impl EndedRun {
+    fn without_process(ending: Ending) -> Self {
+        EndedRun { ending, lines: Vec::new(), process: 0 }
+    }
+}
+
 /// Runs a program to its end, or to the first test that fails if `ends_at_failure`, or to the
-/// limit. Returns what it printed. Ends all processes of its group.
-pub fn run(mut command: Command, limit: Limit, ends_at_failure: bool) -> (Ending, Vec<String>) {
+/// limit. Ends all processes of its group.
+pub fn run(mut command: Command, limit: Limit, ends_at_failure: bool) -> EndedRun {
     let began = Instant::now();
     if began >= limit.deadline {
-        return (Ending::OutOfTime, Vec::new());
+        return EndedRun::without_process(Ending::OutOfTime);
     }
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(mut child) = command.spawn() else { return (Ending::Failed, Vec::new()) };
+    let Ok(mut child) = command.spawn() else { return EndedRun::without_process(Ending::Failed) };
+    let process = child.id();
     let has_failed = Arc::new(AtomicBool::new(false));
     let output = child.stdout.take().map(|output| {
         let has_failed = Arc::clone(&has_failed);
@@ -67,11 +84,11 @@ pub fn run(mut command: Command, limit: Limit, ends_at_failure: bool) -> (Ending
     };
     // The shell's own `kill` is there on every system.
     let mut shell = Command::new("sh");
-    shell.args(["-c", "kill -s KILL -- -$0", &child.id().to_string()]).stderr(Stdio::null());
+    shell.args(["-c", "kill -s KILL -- -$0", &process.to_string()]).stderr(Stdio::null());
     let _ = shell.status();
     let _ = child.wait();
     let lines = output.and_then(|output| output.join().ok()).unwrap_or_default();
-    (ending, lines)
+    EndedRun { ending, lines, process }
 }
 
 #[cfg(test)]
@@ -87,7 +104,8 @@ mod tests {
     fn shell(script: &str, time: Duration, left: Duration) -> (Ending, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        run(command, Limit { time, deadline: Instant::now() + left }, true)
+        let ended = run(command, Limit { time, deadline: Instant::now() + left }, true);
+        (ended.ending, ended.lines)
     }
 
     #[test]
