@@ -349,6 +349,7 @@ mod tests {
         assert_eq!((job.rank(), job.size(), job.launcher()), (0, 1, Launcher::Nobody));
         assert_eq!(job.exchange(&[1, 2]).unwrap(), [[1, 2]]);
         assert_eq!(job.exchange(&[]).unwrap(), [[]]);
+        assert_eq!(job.exchange(&vec![7; BYTES_MAX]).unwrap(), [vec![7; BYTES_MAX]]);
         let long = job.exchange(&vec![0; BYTES_MAX + 1]);
         assert!(matches!(long, Err(Error::TooLong { .. })));
         job.barrier().unwrap();

@@ -307,6 +307,15 @@ mod tests {
         }
     }
 
+    /// A connection that fails.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(ErrorKind::ConnectionReset.into())
+        }
+    }
+
     #[test]
     fn a_malformed_frame_is_refused() {
         let whole = ToHelper::Start(part()).encode();
@@ -324,5 +333,6 @@ mod tests {
         assert!(FromHelper::decode(&whole[4..]).is_none(), "an echo");
         assert!(ToHelper::decode(&[9]).is_none() && ToHelper::decode(&[]).is_none());
         assert!(read(&mut &[255; 9][..]).is_err(), "too long");
+        assert!(read(&mut Broken).is_err(), "an error is no end");
     }
 }

@@ -51,6 +51,7 @@ fn a_session_of_hydra() {
     ];
     let (result, heard) = with_answers(&answers, |socket| {
         let mut pmi = Pmi1::open(socket, 1, 8)?;
+        assert_eq!(pmi.kvsname(), "kvs_1");
         pmi.put("a", "00ff")?;
         pmi.barrier()?;
         assert_eq!(pmi.get("a")?.as_deref(), Some("00ff"));

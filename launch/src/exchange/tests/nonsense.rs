@@ -46,6 +46,25 @@ fn blames(at: usize, culprit: u32, meddle: impl Fn(&mut World)) {
 }
 
 #[test]
+fn a_board_gives_its_bundles_up_to_the_first_that_is_none() {
+    let mut collected = Collected::new(4);
+    for rank in 0..3 {
+        let bundle = encode([(rank, vec![7])].into_iter());
+        assert!(collected.add(&bundle) && !collected.add(&bundle));
+    }
+    let mut board = collected.bundles;
+    let mut all = Collected::new(4);
+    all.take(&board);
+    assert_eq!(all.missing(), Some(3));
+    // The first byte of the second bundle, behind its length.
+    let second = board.len() / 3 + size_of::<u64>();
+    board[second] = u8::MAX;
+    let mut some = Collected::new(4);
+    some.take(&board);
+    assert_eq!(some.missing(), Some(1));
+}
+
+#[test]
 fn a_process_that_writes_no_record_is_to_blame() {
     let at = (1 + 2) * (4096 + BYTES_MAX as u64);
     for length in [u64::MAX, BYTES_MAX as u64 + 2, 0] {
