@@ -1,14 +1,14 @@
 //! Jobs of real processes. Each process is this test program, started with a role in its
 //! environment.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs, process, thread};
 
 use rustix::process::{Signal, getpid, kill_process};
-use tagmatch_launch::launcher::{self, Failure, Launch, LaunchError};
+use tagmatch_launch::launcher::{self, Failure, Hosts, Launch, LaunchError};
 use tagmatch_launch::{Error, Job, Launcher};
 
 const ROLE: &str = "TAGMATCH_LAUNCH_TEST_ROLE";
@@ -26,10 +26,35 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
     (first.map(|(member, failure)| (member.rank, failure)), told)
 }
 
+/// Runs a job on machines of these names, which all are this one: the agent ignores the name.
+fn start_on(machines: &[&str], role: &str, size: u32) -> Option<(u32, Failure)> {
+    let program = env::current_exe().unwrap().into_os_string();
+    let as_role = |role: &str| {
+        let role = OsString::from(format!("{ROLE}={role}"));
+        let words = ["--exact", "role", "--nocapture"].map(OsString::from);
+        [["env".into(), role, program.clone()], words].concat()
+    };
+    let agent = ["sh", "-c", "exec sh -c \"$2\"", "agent"].map(OsString::from).into();
+    let hosts = Hosts {
+        hosts: machines.iter().map(|name| name.parse().unwrap()).collect(),
+        per_host: None,
+        agent: Some(agent),
+        helper: as_role("help").join(OsStr::new(" ")),
+    };
+    let launch = Launch::new(as_role(role), size);
+    let first = launcher::run_on(&launch, Some(&hosts), |_, _| {}).unwrap();
+    first.map(|(member, failure)| (member.rank, failure))
+}
+
 /// Plays the role that the environment names, if it names one.
 #[test]
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };
+    if role == "help" {
+        launcher::help().unwrap();
+        // What a test harness prints at its end is for no launcher.
+        process::exit(0);
+    }
     if role == "join" {
         return println!("@{}", Job::join().unwrap_err());
     }
@@ -45,6 +70,12 @@ fn role() {
     let rank = job.rank();
     match &*role {
         "exchange" => exchange(&mut job),
+        "find a secret" => {
+            let secret = env::var("TAGMATCH_SECRET").unwrap();
+            assert_eq!(job.secret().unwrap().unwrap().expose(), secret.as_bytes());
+            let all = job.exchange(secret.as_bytes()).unwrap();
+            assert!(all.iter().all(|one| one == secret.as_bytes()));
+        }
         "find another secret than rank 0" => {
             let told = job.secret().map_err(|error| error.to_string());
             let is_told = matches!(&told, Err(why) if why.contains("process 1 has a secret"));
@@ -138,6 +169,21 @@ fn processes_exchange_data_longer_than_a_line() {
 fn processes_of_one_machine_get_no_secret_and_agree_on_one() {
     let _one = alone();
     assert_eq!(start("agree on a secret", 3, false), (None, vec![]));
+}
+
+#[test]
+fn processes_of_several_machines_have_the_same_secret_in_their_environment() {
+    let _one = alone();
+    assert_eq!(start_on(&["one", "two"], "find a secret", 3), None);
+    assert_eq!(start_on(&["one"], "agree on a secret", 3), None);
+}
+
+#[test]
+fn processes_on_several_machines_exchange_and_fail_as_on_one() {
+    let _one = alone();
+    assert_eq!(start_on(&["one", "two"], "exchange", 4), None);
+    assert_eq!(start_on(&["one", "two"], "exit", 3), Some((1, Failure::Exited(3))));
+    assert_eq!(start_on(&["one", "two"], "abort", 3), Some((1, Failure::Aborted(7))));
 }
 
 #[test]
