@@ -54,6 +54,7 @@ fn strings_for_spawned_processes_are_bounded() {
         let error = check_word(word).unwrap_err().to_string();
         assert!(!error.contains(char::is_control), "{error}");
     }
+    assert!(check_word("a b").unwrap_err().to_string().contains("`a b`"));
 }
 
 const GOOD: &str = "mcmd=spawn\nnprocs=2\nexecname=x\ntotspawns=1\nspawnssofar=1\narg1=y\nargcnt=1\n\
