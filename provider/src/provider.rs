@@ -96,7 +96,8 @@ impl Provider for Tagmatch {
     const READS_GIVE_WAY: bool = true;
     const SEND_FLAGS: u64 = info::SEND_FLAGS;
     const RECEIVE_FLAGS: u64 = info::RECEIVE_FLAGS;
-    const CALL_SEND_FLAGS: u64 = info::SEND_FLAGS | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA;
+    const CALL_SEND_FLAGS: u64 =
+        info::SEND_FLAGS | sys::FI_MORE | sys::FI_REMOTE_CQ_DATA | sys::FI_FENCE;
     const CALL_RECEIVE_FLAGS: u64 =
         sys::FI_MORE | sys::FI_COMPLETION | sys::FI_PEEK | sys::FI_CLAIM | sys::FI_DISCARD;
     const RMA: Option<&'static sys::fi_ops_rma> = Some(&RMA);

@@ -35,7 +35,8 @@ pub(crate) const ONE_SIDED: u64 = sys::FI_RMA
     | sys::FI_WRITE
     | sys::FI_REMOTE_READ
     | sys::FI_REMOTE_WRITE
-    | sys::FI_RMA_EVENT;
+    | sys::FI_RMA_EVENT
+    | sys::FI_FENCE;
 /// The orders that are kept between one-sided operations, as the table of `tagmatch::Remote` says.
 pub(crate) const ONE_SIDED_ORDER: u64 = sys::FI_ORDER_RMA_RAW
     | sys::FI_ORDER_RMA_WAW
@@ -54,7 +55,8 @@ pub(crate) const TRANSMIT_CAPS: u64 = sys::FI_MSG
     | sys::FI_RMA
     | sys::FI_ATOMIC
     | sys::FI_READ
-    | sys::FI_WRITE;
+    | sys::FI_WRITE
+    | sys::FI_FENCE;
 /// Capabilities that apply to receives.
 pub(crate) const RECEIVE_CAPS: u64 = sys::FI_MSG
     | sys::FI_TAGGED

@@ -170,7 +170,7 @@ impl Endpoint {
     }
 
     /// Whether a send is under way.
-    fn has_sends(&self) -> bool {
+    pub(super) fn has_sends(&self) -> bool {
         let is_send = |operation: &OperationUnderWay| operation.receive.kind & sys::FI_SEND != 0;
         !self.operations.keys_where(is_send).is_empty()
     }

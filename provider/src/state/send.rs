@@ -38,7 +38,8 @@ impl Endpoint {
         send: &EndpointSend,
         payload: &[u8],
     ) -> Result<bool> {
-        if send.flags & (sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE) != 0 {
+        const LATER: u64 = sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE | sys::FI_FENCE;
+        if send.flags & LATER != 0 {
             return Ok(false);
         }
         let peer = self.peer_of_send(sinks, send.destination, send.tag)?;
@@ -62,6 +63,9 @@ impl Endpoint {
     ) -> Result<()> {
         let EndpointSend { destination, tag, immediate, context, kind, flags } = *send;
         let peer = self.peer_of_send(sinks, destination, tag)?;
+        if flags & sys::FI_FENCE != 0 {
+            self.check_fence()?;
+        }
         let tells = self.bound.send_tells(flags);
         let mode = if flags & sys::FI_DELIVERY_COMPLETE != 0 {
             SendMode::Delivered
@@ -83,6 +87,18 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+
+    /// Whether a message may be sent that waits for all earlier operations to be complete.
+    ///
+    /// # Errors
+    /// Some are under way; or the endpoint wasn't opened with `FI_FENCE`.
+    fn check_fence(&self) -> Result<()> {
+        if self.bound.opened.caps & sys::FI_FENCE == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        let is_busy = self.remote_under_way > 0 || self.has_sends();
+        if is_busy { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
     /// Sends a copy of a message; there is no entry.

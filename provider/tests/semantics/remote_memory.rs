@@ -1,8 +1,8 @@
 //! Remote memory access: fi_rma(3).
 
 use crate::client::{
-    Domain, Hints, Memory, Node, Place, QueueSettings, Region, RemoteCall, World, alone_one_sided,
-    payload, sys, within_limit,
+    Call, Domain, Hints, Memory, Node, Place, QueueSettings, Region, RemoteCall, World,
+    alone_one_sided, payload, sys, within_limit,
 };
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
@@ -11,7 +11,8 @@ const READ: u64 = sys::FI_RMA | sys::FI_READ;
 const LENGTHS: [usize; 7] = [0, 1, 8, 4096, 4097, 70_000, 1 << 20];
 
 fn hints() -> Hints {
-    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SOURCE | sys::FI_RMA | sys::FI_ATOMIC;
+    let messages = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SOURCE;
+    let caps = messages | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_FENCE;
     Hints { caps, ..Hints::default() }
 }
 
@@ -327,8 +328,8 @@ fn operations_without_a_completion_flag_are_counted_and_not_told() {
 }
 
 #[test]
-fn a_fenced_operation_waits_for_the_sends_and_reads_before_it() {
-    let name = "remote_memory::a_fenced_operation_waits_for_the_sends_and_reads_before_it";
+fn a_fenced_operation_waits_for_what_began_before_it() {
+    let name = "remote_memory::a_fenced_operation_waits_for_what_began_before_it";
     alone_one_sided(name, || {
         let (world, memory, region, place) = world(1 << 20);
         let endpoint = world.endpoint(0);
@@ -351,6 +352,23 @@ fn a_fenced_operation_waits_for_the_sends_and_reads_before_it() {
         world.success(0, 3);
         fenced().unwrap();
         world.success(0, 4);
+        // A fenced message waits for one-sided operations, and for messages.
+        let parts = [Memory::of(b"behind")];
+        let call = Call { parts: &parts, address: world.address(1), tag: 7, ..Call::default() };
+        let send = || endpoint.tsendmsg(Call { context: 8, ..call }, sys::FI_FENCE);
+        endpoint.write(from, place, 9).unwrap();
+        assert_eq!(send(), Err(sys::FI_EAGAIN));
+        world.success(0, 9);
+        endpoint.tsend(from, world.address(1), 5, 3).unwrap();
+        world.settle();
+        assert_eq!(send(), Err(sys::FI_EAGAIN));
+        world.endpoint(1).trecv(to, 5, 0, 6).unwrap();
+        world.success(1, 6);
+        world.success(0, 3);
+        send().unwrap();
+        world.success(0, 8);
+        world.endpoint(1).trecv(to, 7, 0, 10).unwrap();
+        assert_eq!(world.success(1, 10).length, 6);
         region.close().unwrap();
     });
 }
