@@ -85,7 +85,7 @@ impl ToHelper {
     pub(super) fn decode(frame: &[u8]) -> Option<Self> {
         let (kind, rest) = frame.split_first()?;
         let mut from = Reader(rest);
-        Some(match kind {
+        let frame = match kind {
             1 => {
                 let job = from.number()?;
                 let size = from.number()?;
@@ -114,7 +114,7 @@ impl ToHelper {
                     is_remote,
                 })
             }
-            2 => Self::Reply(from.member()?, from.0.to_vec()),
+            2 => Self::Reply(from.member()?, from.rest().to_vec()),
             3 => Self::Signal(from.member()?, from.signed()?),
             4 => Self::Printed(from.number()?),
             5 => Self::Finish,
@@ -128,7 +128,8 @@ impl ToHelper {
                 Self::Values(job, name, values)
             }
             _ => return None,
-        })
+        };
+        from.0.is_empty().then_some(frame)
     }
 }
 
@@ -152,19 +153,20 @@ impl FromHelper {
     pub(super) fn decode(frame: &[u8]) -> Option<Self> {
         let (kind, rest) = frame.split_first()?;
         let mut from = Reader(rest);
-        Some(match kind {
+        let frame = match kind {
             11 => {
                 let job = from.number()?;
                 let is_refused = from.number()? != 0;
-                let why = String::from_utf8_lossy(from.0).into_owned();
+                let why = String::from_utf8_lossy(from.rest()).into_owned();
                 Self::Started(job, is_refused.then_some(why))
             }
-            12 => Self::Request(from.member()?, from.0.to_vec()),
-            13 => Self::Output(from.0.to_vec()),
-            14 => Self::Error(from.0.to_vec()),
+            12 => Self::Request(from.member()?, from.rest().to_vec()),
+            13 => Self::Output(from.rest().to_vec()),
+            14 => Self::Error(from.rest().to_vec()),
             15 => Self::Ended(from.member()?, from.signed()?),
             _ => return None,
-        })
+        };
+        from.0.is_empty().then_some(frame)
     }
 }
 
@@ -227,7 +229,11 @@ impl Writer {
 /// The rest of a frame that is being read.
 struct Reader<'a>(&'a [u8]);
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     fn take(&mut self, count: usize) -> Option<&[u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -257,6 +263,9 @@ impl Reader<'_> {
         self.text()?.into_string().ok()
     }
 }
+
+#[cfg(test)]
+mod hostile;
 
 #[cfg(test)]
 mod tests {

@@ -134,7 +134,7 @@ impl Message {
     /// They don't follow the field before: bytes between the two have no description.
     #[must_use]
     pub fn le_at(self, at: Range<usize>, name: &'static str, meaning: Meaning) -> Self {
-        assert_eq!(at.start, self.described(), "`{name}` of {} doesn't follow", self.name);
+        assert_eq!(at.start, self.described_bytes(), "`{name}` of {} doesn't follow", self.name);
         self.le(at.len(), name, meaning)
     }
 
@@ -165,14 +165,15 @@ impl Message {
         meaning: Meaning,
         is_big_endian: bool,
     ) -> Self {
-        let start = self.described();
+        let start = self.described_bytes();
         assert!((1..=8).contains(&width) && start + width <= self.bytes.len(), "{name}");
         self.fields.push(Field { name, at: start..start + width, is_big_endian, meaning });
         self
     }
 
-    /// How many bytes the fields describe.
-    pub(super) fn described(&self) -> usize {
+    /// How many bytes the fields describe so far.
+    #[must_use]
+    pub fn described_bytes(&self) -> usize {
         self.fields.last().map_or(0, |field| field.at.end)
     }
 }

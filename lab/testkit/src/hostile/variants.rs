@@ -23,7 +23,7 @@ impl Message {
     /// The description leaves out some of the bytes.
     #[must_use]
     pub fn variants(&self) -> Vec<Variant> {
-        let described = self.described();
+        let described = self.described_bytes();
         if self.rest.is_none() {
             let length = self.bytes.len();
             assert_eq!(described, length, "bytes of {} without a description", self.name);
@@ -92,7 +92,9 @@ impl Message {
             return Legality::Open;
         }
         let Some(Rest { unit, count, legality }) = &self.rest else { return Legality::Illegal };
-        let Some(behind) = length.checked_sub(self.described()) else { return Legality::Illegal };
+        let Some(behind) = length.checked_sub(self.described_bytes()) else {
+            return Legality::Illegal;
+        };
         if behind % unit != 0 || !count.contains(&(behind / unit)) || self.has_count() {
             return Legality::Illegal;
         }
@@ -103,7 +105,7 @@ impl Message {
         let mut bytes = self.bytes.clone();
         let unit = self.rest.as_ref().map_or(1, |rest| rest.unit);
         let good = self.bytes.len();
-        let is_filled = good >= self.described() + unit;
+        let is_filled = good >= self.described_bytes() + unit;
         // Further units are copies of the last one.
         let byte =
             |at: usize| if is_filled { self.bytes[good - unit + (at - good) % unit] } else { 0 };
@@ -133,7 +135,7 @@ impl Message {
         });
         let limits: Vec<usize> = limits.collect();
         let with_units =
-            |count: &usize| count.saturating_mul(unit).saturating_add(self.described());
+            |count: &usize| count.saturating_mul(unit).saturating_add(self.described_bytes());
         lengths.extend(limits.iter().map(with_units));
         lengths.sort_unstable();
         lengths.dedup();
