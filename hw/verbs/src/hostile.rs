@@ -11,14 +11,14 @@ use super::wire::{DATAGRAM, Datagram, Handshake, LinkEnd, Refusal, Signal};
 
 /// What of a datagram is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum DatagramLook {
     Contents,
     /// Its code, by a worker whose job has a secret.
     Code,
 }
 
 struct DatagramRoom {
-    look: Look,
+    look: DatagramLook,
 }
 
 fn secret() -> Secret {
@@ -26,19 +26,19 @@ fn secret() -> Secret {
 }
 
 impl Room for DatagramRoom {
-    type Situation = Look;
+    type Situation = DatagramLook;
     type Sender = ();
 
-    fn enter(look: Look) -> Self {
+    fn enter(look: DatagramLook) -> Self {
         DatagramRoom { look }
     }
 
-    fn takes(_: Look, (): (), _: &Message) -> Legality {
+    fn takes(_: DatagramLook, (): (), _: &Message) -> Legality {
         Legality::Legal
     }
 
     fn hear(&mut self, (): (), bytes: &[u8]) -> bool {
-        if self.look == Look::Code {
+        if self.look == DatagramLook::Code {
             return Datagram::is_proven(bytes, Some(&secret()));
         }
         Datagram::parse(bytes).is_some_and(|datagram| {
@@ -103,13 +103,13 @@ fn described(datagram: &Datagram) -> Message {
 #[test]
 fn no_datagram_is_taken_for_another() {
     let all = datagrams();
-    try_all::<DatagramRoom>(&[Look::Contents], &[()], &all.each_ref().map(described));
+    try_all::<DatagramRoom>(&[DatagramLook::Contents], &[()], &all.each_ref().map(described));
     // No bit of a datagram may change without its code.
     let proven = all.map(|datagram| {
         let message = Message::new("proven", datagram.emit(Some(&secret())));
         message.bytes_of(DATAGRAM, "byte", &Meaning::Fixed)
     });
-    try_all::<DatagramRoom>(&[Look::Code], &[()], &proven);
+    try_all::<DatagramRoom>(&[DatagramLook::Code], &[()], &proven);
 }
 
 /// The code of a signal.

@@ -1,9 +1,8 @@
-//! Control packets, as a hostile peer changes them: for one send, and for a device over the provider
-//! of the tests.
-
-use tagmatch_testkit::hostile::{Legality, Meaning, Message, Room, try_all};
+//! Control packets, as a hostile peer changes them: for one send, and for a device over the tests'
+//! provider.
 
 use tagmatch_device::matching::{CompleteWhen, MatchingEvent};
+use tagmatch_testkit::hostile::{Legality, Meaning, Message, Room, try_all};
 
 use super::bench::{Bench, LONG, TAG, head};
 use crate::carrier::{CqData, Wire};

@@ -325,8 +325,9 @@ fn no_packet_does_harm_beyond_its_connection() {
         panic!("{:?}", room.packet)
     };
     let Packet { to: qp, to_lid, pkey, mtu, .. } = room.packet;
-    let (psn, reads, at, rkey) = (*psn, *reads, to.at, to.rkey);
-    let fields = PacketFields { to: qp, to_lid, pkey, mtu, psn, reads, at, rkey };
+    let psn = *psn;
+    let reads = *reads;
+    let fields = PacketFields { to: qp, to_lid, pkey, mtu, psn, reads, at: to.at, rkey: to.rkey };
     let message = Message::new("write", fields.emit()).be(4, "receiver", Meaning::Fixed);
     // A path may have no port. Any other port isn't this one.
     let ports = Meaning::OneOf(vec![0, to_lid.into()]);

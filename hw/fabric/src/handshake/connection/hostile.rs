@@ -24,7 +24,7 @@ enum Came {
 
 /// Who calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caller {
+enum CallerKind {
     Knowing,
     /// It doesn't know the secret, and so never comes beyond its opening.
     Stranger,
@@ -72,7 +72,7 @@ impl ListenerRoom {
 
 impl Room for ListenerRoom {
     type Situation = Came;
-    type Sender = Caller;
+    type Sender = CallerKind;
 
     fn enter(came: Came) -> Self {
         let (mut caller, two) = stream();
@@ -95,20 +95,20 @@ impl Room for ListenerRoom {
         room
     }
 
-    fn takes(came: Came, caller: Caller, message: &Message) -> Legality {
+    fn takes(came: Came, caller: CallerKind, message: &Message) -> Legality {
         let is_legal = match message.name() {
             "opening" => came == Came::Nothing,
-            "proof" => came == Came::Opening && caller == Caller::Knowing,
-            _ => came == Came::Proof && caller == Caller::Knowing,
+            "proof" => came == Came::Opening && caller == CallerKind::Knowing,
+            _ => came == Came::Proof && caller == CallerKind::Knowing,
         };
         if is_legal { Legality::Legal } else { Legality::Illegal }
     }
 
     /// The description has what is changed in a proof or a packet, since both are random.
-    fn hear(&mut self, caller: Caller, bytes: &[u8]) -> bool {
-        self.has_stranger |= caller == Caller::Stranger && !self.listener.is_proven();
+    fn hear(&mut self, caller: CallerKind, bytes: &[u8]) -> bool {
+        self.has_stranger |= caller == CallerKind::Stranger && !self.listener.is_proven();
         let before = self.packets;
-        let steps = if caller == Caller::Knowing { &self.knowing } else { &self.stranger };
+        let steps = if caller == CallerKind::Knowing { &self.knowing } else { &self.stranger };
         let right = match bytes.first_chunk() {
             Some(PROOF_MARK) => Some(&steps.proof[..]),
             Some(PACKET_MARK) => Some(&steps.packet[..]),
@@ -159,18 +159,18 @@ fn no_step_of_a_caller_is_taken_for_another() {
         unchanged("packet", PACKET_MARK, packet),
     ];
     let situations = [Came::Nothing, Came::Opening, Came::Proof];
-    try_all::<ListenerRoom>(&situations, &[Caller::Knowing, Caller::Stranger], &messages);
+    try_all::<ListenerRoom>(&situations, &[CallerKind::Knowing, CallerKind::Stranger], &messages);
 }
 
 /// A packet that was decrypted.
-struct PacketRoom;
+struct HandshakePacketRoom;
 
-impl Room for PacketRoom {
+impl Room for HandshakePacketRoom {
     type Situation = ();
     type Sender = ();
 
     fn enter((): ()) -> Self {
-        PacketRoom
+        HandshakePacketRoom
     }
 
     fn takes((): (), (): (), _: &Message) -> Legality {
@@ -221,5 +221,5 @@ fn no_packet_is_taken_for_another() {
         short("bye", Packet::Bye),
         refusal.le(1, "reason", Meaning::Within(0..=6)),
     ];
-    try_all::<PacketRoom>(&[()], &[()], &messages);
+    try_all::<HandshakePacketRoom>(&[()], &[()], &messages);
 }
