@@ -1,4 +1,5 @@
-//! A writer that publishes any word, at each distance from the end of a lap.
+//! A writer that publishes any word, at each distance from the end of a lap, and a reader that says
+//! of any lines that it has read them.
 
 use tagmatch_device::bytes::{u32_at, u64_at};
 use tagmatch_testkit::hostile::{Legality, Meaning, Message, Room, try_all};
@@ -151,5 +152,96 @@ fn no_word_of_a_writer_takes_the_reader_beyond_its_lap() {
             let place = Place { left, way };
             try_all::<ReaderRoom>(&[place], &[()], &all(place));
         }
+    }
+}
+
+/// How a reader says how far it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    InTheHeader,
+    /// In the word of a message of the other direction.
+    OnTheWay,
+}
+
+/// A writer whose ring is full.
+struct WriterRoom {
+    ring: Ring,
+    ends: Ends,
+    told: Told,
+    sent: u32,
+    /// The last position that was believed.
+    read: u32,
+}
+
+/// What the reader has said that it has read, in lines.
+const READ: u32 = 20;
+
+impl WriterRoom {
+    /// Sends messages of one line until there is no room.
+    fn fill(&mut self) -> Result<(), &'static str> {
+        loop {
+            match self.ends.producer.push(&[1; 8], &[], None, &0) {
+                Ok(()) => self.sent += 1,
+                Err(PushError::Full) => return Ok(()),
+                Err(PushError::Broken(what)) => return Err(what),
+            }
+        }
+    }
+
+    fn say(&self, read: u32) {
+        match self.told {
+            Told::InTheHeader => self.ring.header().consumed.0.store(read, Relaxed),
+            Told::OnTheWay => self.ends.piggybacks[0].take(0, read),
+        }
+    }
+
+    fn new(told: Told) -> Self {
+        let ring = ring();
+        let ends = Ends::new(&ring, 0);
+        let mut room = WriterRoom { ring, ends, told, sent: 0, read: READ };
+        room.fill().unwrap();
+        room.say(READ);
+        room.fill().unwrap();
+        room
+    }
+}
+
+impl Room for WriterRoom {
+    type Situation = Told;
+    type Sender = ();
+
+    fn enter(told: Told) -> Self {
+        Self::new(told)
+    }
+
+    fn takes(_: Told, (): (), _: &Message) -> Legality {
+        Legality::Legal
+    }
+
+    fn hear(&mut self, (): (), bytes: &[u8]) -> bool {
+        let Ok(read) = bytes.try_into().map(u32::from_le_bytes) else { return false };
+        self.say(read);
+        let is_believed = self.fill().is_ok();
+        self.read = if is_believed { read } else { self.read };
+        is_believed
+    }
+
+    fn state(&self) -> String {
+        format!("{}", self.sent)
+    }
+
+    /// No line is written again that was not read.
+    fn audit(self) {
+        assert!(self.sent - self.read <= LINES, "{} of {}", self.read, self.sent);
+    }
+}
+
+#[test]
+fn no_word_of_a_reader_frees_what_it_cannot_have_read() {
+    for told in [Told::InTheHeader, Told::OnTheWay] {
+        let written = WriterRoom::new(told).sent;
+        let lines = Meaning::Within(READ.into()..=written.into());
+        let message = Message::new("read", READ.to_le_bytes()).le(4, "position", lines);
+        try_all::<WriterRoom>(&[told], &[()], &[message]);
     }
 }
