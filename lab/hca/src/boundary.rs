@@ -105,13 +105,17 @@ pub(crate) struct Objects {
 }
 
 /// Objects that a program may have.
-const OBJECTS_MAX: usize = 1 << 18;
+pub(crate) const OBJECTS_MAX: usize = 1 << 18;
 
 impl Objects {
+    /// Whether the program may have another object. A command that takes anything for its object
+    /// asks before.
+    pub(crate) fn check_room(&self) -> Result<(), Errno> {
+        if self.all.len() < OBJECTS_MAX { Ok(()) } else { Err(libc::ENOMEM) }
+    }
+
     pub(crate) fn add(&mut self, context: i32, kind: Kind) -> Result<u32, Errno> {
-        if self.all.len() >= OBJECTS_MAX {
-            return Err(libc::ENOMEM);
-        }
+        self.check_room()?;
         loop {
             self.last = self.last.wrapping_add(1);
             if !self.all.contains_key(&self.last) {

@@ -127,6 +127,7 @@ impl<M: Memory> Function<M> {
 
     pub(super) fn allocate_uar(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let context = self.adapter.contexts.get_mut(&command.context).ok_or(libc::EINVAL)?;
+        self.objects.check_room()?;
         let page = context.doorbells.take_page().ok_or(libc::ENOMEM)?;
         let handle = self.objects.add(command.context, Kind::Uar { page })?;
         command.answer_handle(abi::uar::HANDLE, handle.into());

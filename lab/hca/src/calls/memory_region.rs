@@ -29,13 +29,12 @@ impl<M: Memory> Function<M> {
         let pd = self.objects.pd(command.context, pd_handle)?;
         // ib_umem_get pins for writing whatever may be written.
         let writable = access_flags & access::LOCAL_WRITE != 0;
+        self.objects.check_room()?;
         let pages = self.lock(start, length, writable)?;
         let region = Region { pd, start, length, named: hca_va, access: access_flags };
-        let added = self.adapter.regions.add(region).ok_or(libc::ENOMEM).and_then(|key| {
-            let handle = self.objects.add(command.context, Kind::Mr { key, pages })?;
-            Ok((key, handle))
-        });
-        let (key, handle) = added.inspect_err(|_| self.objects.locked -= pages)?;
+        let added = self.adapter.regions.add(region).ok_or(libc::ENOMEM);
+        let key = added.inspect_err(|_| self.objects.locked -= pages)?;
+        let handle = self.objects.add(command.context, Kind::Mr { key, pages })?;
         let response = RegisteredMemory { mr_handle: handle, lkey: key, rkey: key };
         command.answer(abi::device::CORE_OUT, &response);
         Ok(Undo::Remove(handle))

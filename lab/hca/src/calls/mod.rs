@@ -277,6 +277,37 @@ impl<M: Memory> Function<M> {
         Ok(pages)
     }
 
+    /// The errors in the books of objects, one line each.
+    #[cfg(test)]
+    pub(crate) fn audit(&self) -> Vec<String> {
+        let mut pages = 0;
+        let mut counts = [0; 3];
+        for object in self.objects.all.values() {
+            let (at, of_object) = match object.kind {
+                Kind::Pd | Kind::Ah | Kind::Uar { .. } => continue,
+                Kind::Mr { pages: of_region, .. } => {
+                    pages += of_region;
+                    continue;
+                }
+                Kind::Cq(number) => (0, self.adapter.cqs.get(&number).map(|cq| cq.pages)),
+                Kind::Srq(number) => (1, self.adapter.srqs.get(&number).map(|srq| srq.pages)),
+                Kind::Qp(number) => (2, self.qps.get(&number).map(|qp| qp.facts.pages)),
+            };
+            counts[at] += 1;
+            pages += of_object.unwrap_or(0);
+        }
+        let found = [self.adapter.cqs.len(), self.adapter.srqs.len(), self.qps.len()];
+        let locked = self.objects.locked;
+        let mut wrong = Vec::new();
+        if counts != found {
+            wrong.push(format!("{counts:?} queues and pairs have handles; {found:?} exist"));
+        }
+        if pages != locked {
+            wrong.push(format!("objects take {pages} pages, {locked} are locked"));
+        }
+        wrong
+    }
+
     /// The objects of a descriptor that the program has closed are destroyed.
     pub(crate) fn close_context(&mut self, context: i32) {
         let of_kind = |wanted: fn(&Kind) -> bool, all: &BTreeMap<u32, Object>| -> Vec<u32> {

@@ -74,6 +74,7 @@ impl<M: Memory> Function<M> {
             None => Receives::Own(Rq::new(request.buf_addr, receives, shift)),
         };
         self.check_record(request.db_addr)?;
+        self.objects.check_room()?;
         let receive_bytes = u64::from(receives) << if receives == 0 { 0 } else { shift };
         let bytes = receive_bytes + u64::from(sends) * BLOCK;
         let pages = match bytes {
@@ -81,14 +82,7 @@ impl<M: Memory> Function<M> {
             _ => self.lock(request.buf_addr, bytes, true)?,
         };
         let number = self.adapter.fabric.add(&self.adapter.inbox);
-        let handle = match self.objects.add(context, Kind::Qp(number)) {
-            Ok(handle) => handle,
-            Err(errno) => {
-                self.adapter.fabric.remove(number);
-                self.objects.locked -= pages;
-                return Err(errno);
-            }
-        };
+        let handle = self.objects.add(context, Kind::Qp(number))?;
         let flags = command.value(abi::qp::FLAGS).unwrap_or(0);
         let facts = QpFacts {
             number,

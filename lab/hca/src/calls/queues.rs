@@ -61,6 +61,7 @@ impl<M: Memory> Function<M> {
         };
         self.check_record(place.record)?;
         let bytes = u64::from(size) * u64::from(request.cqe_size);
+        self.objects.check_room()?;
         let pages = self.lock(place.at, bytes, true)?;
         let number = self.objects.number();
         let handle = self.objects.add(command.context, Kind::Cq(number))?;
@@ -157,6 +158,7 @@ impl<M: Memory> Function<M> {
             return Err(libc::ENOMEM);
         }
         self.check_record(place.record & !7)?;
+        self.objects.check_room()?;
         let pages = self.lock(place.at, u64::from(place.size) << shift, true)?;
         let number = self.objects.number();
         let handle = self.objects.add(command.context, Kind::Srq(number))?;

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 use super::programs::{Given, Program, TestCq, remote, segment, settings, turns, word};
 use super::{ALL, RELIABLE, REQUEST, completions, connected, two};
 use crate::abi::{self, ModifyQp, qp_mask};
+use crate::boundary::{Kind, OBJECTS_MAX};
 use crate::nic::Fabric;
 use crate::settings::Settings;
 use crate::wqe::opcode;
@@ -124,6 +125,28 @@ fn memory_is_locked_up_to_the_limit_and_given_back() {
     let given = [Given::Number(abi::mr::HANDLE, handle.into())];
     p.command(abi::mr::DESTROY, &given).unwrap();
     p.register(at, 3 * 4096, ALL).unwrap();
+}
+
+#[test]
+fn a_command_that_finds_no_room_for_its_object_takes_nothing() {
+    let fabric = Arc::new(Fabric::default());
+    let mut p = Program::new(&fabric, &settings(), 40 * 4096);
+    let at = p.allocate(4096);
+    let cq = p.create_cq(64, None).unwrap();
+    let before = p.function.objects.locked;
+    let count = OBJECTS_MAX - p.function.objects.all.len();
+    let others: Vec<u32> =
+        (0..count).map(|_| p.function.objects.add(0, Kind::Ah).unwrap()).collect();
+    for _ in 0..2 {
+        assert_eq!(p.register(at, 4096, ALL), Err(libc::ENOMEM));
+        assert_eq!(p.create_cq(64, None).err(), Some(libc::ENOMEM));
+        assert_eq!(p.create_srq(0, &cq).err(), Some(libc::ENOMEM));
+        assert_eq!(p.create_qp(&cq, None, RELIABLE).err(), Some(libc::ENOMEM));
+        assert_eq!(p.function.objects.locked, before);
+        assert!(!p.function.adapter.regions.uses(p.pd), "a region without a handle");
+    }
+    others.iter().for_each(|handle| drop(p.function.objects.all.remove(handle)));
+    p.register(at, 4096, ALL).unwrap();
 }
 
 /// A signal interrupts a call that was carried out: the library repeats it.

@@ -77,7 +77,7 @@ pub(super) struct Program {
     /// What queue pairs are like that are connected.
     pub(super) link: TestLink,
     free: u64,
-    pd: u32,
+    pub(super) pd: u32,
 }
 
 /// What a connection of a test is like.
@@ -249,6 +249,7 @@ impl Program {
     pub(super) fn repeat(&mut self) -> Errno {
         let call = Call { id: 1, thread: 1, fd: 3, device: self.device, at: COMMAND };
         self.function.call(&call, &self.caller);
+        assert_eq!(self.function.audit(), [""; 0]);
         self.caller.errno.take().expect("the call is answered")
     }
 
