@@ -165,6 +165,17 @@ fn processes_exchange_data_longer_than_a_line() {
     assert_eq!(start("exchange", 4, false), (None, vec![]));
 }
 
+/// Writing beyond the limit would end a process by SIGXFSZ.
+#[test]
+fn processes_that_may_write_no_long_files_exchange_without_shared_memory() {
+    let _one = alone();
+    let program = env::current_exe().unwrap();
+    let script =
+        format!("ulimit -f 1; {ROLE}=exchange exec {} --exact role --nocapture", program.display());
+    let command = ["sh", "-c", &script].map(OsString::from).into();
+    assert_eq!(launcher::run(&Launch::new(command, 4), |_, _| {}).unwrap(), None);
+}
+
 #[test]
 fn processes_of_one_machine_get_no_secret_and_agree_on_one() {
     let _one = alone();
