@@ -81,3 +81,14 @@ fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_has_as_many_values_above_as_below() {
+        assert_eq!(median(&mut [5.0, 1.0, 9.0]), 5.0);
+        assert_eq!(median(&mut [4.0]), 4.0);
+    }
+}

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use tagmatch::model::{Knobs, ModelConfig};
 use tagmatch::{Counters, HwTags};
+use tagmatch_soft::{Pattern, SourceId, Tag, TagLayout, TagMask};
 use tagmatch_testkit::random::Random;
 use tagmatch_testkit::tagtrace;
 use tagmatch_trace::workers::replay;
-use tagmatch_trace::{Trace, write_leftover, write_result};
+use tagmatch_trace::{Id, ONESELF, Trace, TraceOp, write_leftover, write_result};
 
 /// A model NIC with a list of `slots` entries. A seed decides how far it lags.
 fn nic(slots: u32, seed: Option<u64>) -> HwTags {
@@ -102,6 +103,27 @@ fn random_traces_agree_whatever_the_nic_does() {
         agree(seed, &mut sum);
     }
     sum.covers_everything();
+}
+
+#[test]
+fn a_receive_from_a_source_that_sends_nothing_takes_no_message_of_the_process_itself() {
+    let tag = Tag(7);
+    let pattern = Pattern::new(tag, TagMask::EXACT).from_source(SourceId(5));
+    let trace = Trace {
+        ops: vec![
+            TraceOp::Recv { id: Id(0), pattern, is_sole: false },
+            TraceOp::Msg { id: Id(1), tag, source: ONESELF },
+        ],
+        names: vec![1, 2],
+        lens: vec![8, 8],
+        recorded: None,
+        about: String::new(),
+        repeated_probes: 0,
+        layout: TagLayout::MPI,
+        stop: None,
+    };
+    let run = replay(&trace, nic(1, None), None).unwrap();
+    assert_eq!(run.results, [None, None]);
 }
 
 /// Run by `ci/agree`, which says how many.
