@@ -188,6 +188,14 @@ mod tests {
     fn a_proof_holds_for_its_greeting_alone() {
         let proof = GREETING.proof(&secret(7), Role::Caller);
         let nonce = [3; 16];
+        // The same bytes behind each other as in `GREETING`.
+        let mut shifted = [2; 16];
+        shifted[15] = b't';
+        let moved = Greeting {
+            caller: ProofEnd { address: b"one\x02", ..ONE },
+            listener: ProofEnd { nonce: &shifted, address: b"wo" },
+            ..GREETING
+        };
         for (what, other) in [
             (
                 "a later nonce of the listener",
@@ -206,14 +214,7 @@ mod tests {
                 Greeting { caller: ProofEnd { address: b"on2", ..ONE }, ..GREETING },
             ),
             ("another protocol", Greeting { protocol: b"tesu", ..GREETING }),
-            (
-                "bytes moved from one part to the next",
-                Greeting {
-                    protocol: b"tes",
-                    caller: ProofEnd { address: b"tone", ..ONE },
-                    ..GREETING
-                },
-            ),
+            ("bytes moved from one part to the next", moved),
             ("the ends exchanged", Greeting { caller: TWO, listener: ONE, ..GREETING }),
         ] {
             assert!(!other.is_proof(&secret(7), Role::Caller, &proof), "{what}");
