@@ -374,6 +374,20 @@ mod tests {
     }
 
     #[test]
+    fn the_slowest_result_is_named_as_the_worst() {
+        let all = |factors: [f64; 3]| {
+            let mut run = SavedRun::default();
+            for (test, factor) in ["a", "b", "c"].into_iter().zip(factors) {
+                run.entries.extend(self::run(test, "latency_ns", &around(1000.0 * factor)).entries);
+            }
+            run
+        };
+        let (_, comparison) = verdict(&all([1.0; 3]), &all([1.1, 1.3, 1.2]), 5.0);
+        let failure = comparison.judge().unwrap_err();
+        assert!(failure.contains("3 of 3") && failure.contains("b 8 B by 30.0 %"), "{failure}");
+    }
+
+    #[test]
     fn noise_is_no_difference() {
         // The medians are 8 % apart, but so are the figures of each run.
         let noisy = |shift: f64| {

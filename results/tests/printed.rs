@@ -285,6 +285,10 @@ fn slack(figure: &str) -> f64 {
 fn each_cell_of_a_table_is_what_the_samples_say() {
     for seed in 0..SEEDS {
         let Measurement { row, figures, samples } = measurement(seed);
+        let latency = row.latency_ns.unwrap();
+        let ladder =
+            [latency.min, latency.p50, latency.p90, latency.p99, latency.p999, latency.max];
+        assert!(ladder.is_sorted(), "seed {seed}: {ladder:?}");
         for (columns, expected) in TABLES {
             let table = Table::new(columns);
             let text = table.row(&row);
