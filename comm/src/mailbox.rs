@@ -418,6 +418,7 @@ mod tests {
         a.hear(ProcessId(2), letter(&line, caller.number(), Body::Said(vec![1])));
         a.hear(ProcessId(2), letter(&line, caller.number(), Body::Over));
         a.hear(B, letter(&line, caller.number() + 1, Body::Said(vec![2])));
+        a.hear(B, letter(&line, caller.number() + 1, Body::Over));
         a.hear(B, letter(&line, 7, Body::Call));
         assert_eq!((line.listen(), a.take_outgoing().len()), (None, 3));
         for _ in 0..2 * SAID_MAX {
