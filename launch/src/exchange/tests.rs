@@ -6,7 +6,7 @@ mod deaths;
 mod hostile;
 mod nonsense;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::rc::Rc;
@@ -28,6 +28,8 @@ thread_local! {
     static BOARDS: RefCell<HashMap<String, Memory>> = RefCell::default();
     /// The process that runs, and the processes that can open no board.
     static OPENER: RefCell<(u32, BTreeSet<u32>)> = RefCell::default();
+    /// How often the process that runs writes to boards before it dies, if it does.
+    static WRITES_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// What was written, by where it begins.
@@ -55,7 +57,11 @@ impl Board for SimBoard {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.memory.borrow_mut().insert(at, bytes.to_vec());
+        let left = WRITES_LEFT.get();
+        if left != Some(0) {
+            self.memory.borrow_mut().insert(at, bytes.to_vec());
+        }
+        WRITES_LEFT.set(left.map(|left| left.saturating_sub(1)));
         Ok(())
     }
 
@@ -131,6 +137,15 @@ impl World {
         self.parts[rank as usize] = None;
         self.dead.insert(rank);
         self.server.ended(rank, true);
+    }
+
+    /// The process takes its step before all others, and dies in it after so many writes to a
+    /// board.
+    fn kill_within(&mut self, stage: usize, rank: u32, writes: u32) {
+        WRITES_LEFT.set(Some(writes));
+        self.step(stage, rank);
+        WRITES_LEFT.set(None);
+        self.kill(rank);
     }
 
     /// Lets a process take a step. `stage` is even.

@@ -43,6 +43,17 @@ fn a_process_gets_the_value_that_another_has_put() {
 }
 
 #[test]
+fn a_value_is_news_once_and_again_when_another_one_replaces_it() {
+    let mut server = joined(1);
+    server.keep_news();
+    for value in ["1", "2", "2"] {
+        answer(&mut server, 0, &format!("cmd=put kvsname=k key=a value={value}"));
+        assert_eq!(server.take_news(), [("a".to_owned(), value.to_owned())]);
+        assert_eq!(server.take_news(), []);
+    }
+}
+
+#[test]
 fn dead_processes_are_listed_and_not_waited_for() {
     let mut server = joined(5);
     for rank in [0, 3] {

@@ -70,6 +70,26 @@ fn a_death_at_any_stage_is_told_to_all_or_stops_nobody() {
 }
 
 #[test]
+fn a_death_between_two_writes_is_told_to_all_or_stops_nobody() {
+    for (mapping, apart) in LAYOUTS {
+        for (dies, writes) in (0..15).map(|at| (at / 3, at % 3)) {
+            let results = World::new(5, mapping, apart, bytes).run(|world, stage| {
+                if stage == 2 {
+                    world.kill_within(stage, dies, writes);
+                }
+            });
+            for (_, result) in results {
+                match result {
+                    Ok(result) => assert_eq!(result, all()),
+                    Err(Error::Dead { rank }) => assert_eq!(rank, dies),
+                    Err(other) => panic!("{mapping}, {dies} dies after {writes}: {other}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn two_deaths_at_any_stages_are_told_by_their_ranks() {
     for (mapping, apart) in LAYOUTS {
         for (first, second) in (0..25).map(|pair| (pair / 5, pair % 5)) {
