@@ -60,10 +60,15 @@ fn ask(ping: &AtomicU64, pong: &AtomicU64) -> Option<f64> {
                 spin_loop();
             }
         }
-        means.push(begin.elapsed().as_secs_f64() * 1e9 / (2 * TURNS) as f64);
+        means.push(one_way_ns(begin.elapsed()));
     }
     means.sort_by(f64::total_cmp);
     means.get(means.len() / 2).copied()
+}
+
+/// The time of a line's way in a batch that has taken this long: each turn is two ways.
+fn one_way_ns(batch: Duration) -> f64 {
+    batch.as_secs_f64() * 1e9 / (2 * TURNS) as f64
 }
 
 fn answer(cpu: u32, ping: &AtomicU64, pong: &AtomicU64) {
@@ -94,6 +99,11 @@ fn answer(cpu: u32, ping: &AtomicU64, pong: &AtomicU64) {
 mod tests {
     use super::*;
     use crate::cpus;
+
+    #[test]
+    fn a_turn_is_two_ways() {
+        assert_eq!(one_way_ns(Duration::from_nanos(2 * TURNS * 75)).round(), 75.0);
+    }
 
     #[test]
     fn a_probe_needs_two_cpus() {
