@@ -315,6 +315,15 @@ mod tests {
     }
 
     #[test]
+    fn one_trial_that_was_disturbed_puts_the_next_one_off_for_a_bounded_time() {
+        let mut learned = Learned::new(Alternative::First, 2);
+        run(&mut learned, 2 * (SAMPLES + 2), of(100, 100_000_000));
+        let epochs = (EXCESS_SPANS_MAX * learned.span + 6) as usize;
+        run(&mut learned, epochs * (SAMPLES + 2), of(100, 50));
+        assert_eq!(learned.preferred, Alternative::Second);
+    }
+
+    #[test]
     fn when_the_cores_move_the_other_way_is_found_within_six_epochs() {
         let mut learned = Learned::new(Alternative::First, 2);
         run(&mut learned, 1000 * (SAMPLES + 2), of(100, 150));
