@@ -16,10 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::abi::{self, ModifyQp, event};
+use crate::cqe::{Cqe, Opcode};
+use crate::memory::Memory;
 use crate::nic::Fabric;
+use crate::nic::completion_queue::{Cq, CqPlace};
 use crate::settings::Settings;
 use crate::wqe::opcode;
-use array::BASE;
+use array::{Array, BASE};
 use programs::{
     Given, PLACES, Program, TestCq, TestLink, TestQp, TestSrq, remote, segment, settings, turns,
     work,
@@ -351,6 +354,21 @@ fn a_queue_that_is_full_breaks_with_its_queue_pairs() {
     p[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 8, a.key));
     completions(&mut p, 0, &mut a.cq, 1);
     completions(&mut p, 1, &mut b.cq, 1);
+}
+
+/// The program's record is read again before a queue counts as full: a warm context is not looked
+/// at before each completion.
+#[test]
+fn a_queue_whose_completions_were_just_taken_is_not_full() {
+    let memory = Array::new(u64::MAX);
+    let place = CqPlace { at: BASE, record: BASE + 4096, size: 2, entry_bytes: 64 };
+    let mut queue = Cq::new(place, 0, 3, None, 1);
+    let cqe = Cqe::new(Opcode::Request, 0);
+    for taken in [0_u32, 2] {
+        memory.write(&[(place.record, &taken.to_be_bytes())]).unwrap();
+        assert!(queue.push(&cqe, &memory) && queue.push(&cqe, &memory), "{taken} were taken");
+    }
+    assert!(!queue.push(&cqe, &memory) && queue.is_overrun);
 }
 
 /// A program that has armed its queue gets one event for it.
