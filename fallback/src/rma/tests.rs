@@ -15,6 +15,8 @@ use crate::rma::regions::Rights;
 use crate::wire::{AtomicOp, AtomicType, ElementUse, RemoteFault, WireMessage};
 
 const PEER: PeerId = PeerId(1);
+/// Bytes of the region of random operations: more than two atomic operations of a message fetch.
+const REGION_BYTES: usize = 6000;
 
 /// Random numbers without another crate.
 struct Numbers(u64);
@@ -81,18 +83,24 @@ fn operations_in_pieces_end_however_little_room_there_is() {
     for (seed, message_max) in [(1, RmaHeader::MESSAGE_MIN), (2, 200), (3, 5000), (4, 65536)] {
         let mut numbers = Numbers(seed);
         let [mut initiator, mut owner] = [Side::new(seed), Side::new(seed + 9)];
-        let memory = Buffer::zeroed(3000);
+        let memory = Buffer::zeroed(REGION_BYTES);
         let key = owner.rma.regions.expose(memory, Rights::ALL).unwrap();
-        let mut expected = vec![0u8; 3000];
+        let mut expected = vec![0u8; REGION_BYTES];
         let mut ends = Vec::new();
         for round in 0..400 {
-            let at = numbers.below(2000) as usize & !7;
-            let length = numbers.pick(&[0, 8, 48, 1000]) as usize;
+            let length = numbers.pick(&[0, 8, 48, 1000, 3000]) as usize;
+            // The first half of a put beyond the end would fit.
+            let is_beyond = round % 8 == 4 && length > 0;
+            let within = numbers.below(2000) as usize;
+            let at = if is_beyond { REGION_BYTES - length / 2 } else { within };
+            let at = at.next_multiple_of(8);
             let range = at..at + length;
             let bytes: Vec<u8> = (0..length).map(|_| numbers.below(256) as u8).collect();
-            let before = expected[range.clone()].to_vec();
+            let before = expected.get(range.clone()).unwrap_or_default().to_vec();
             let (action, result) = if round % 2 == 0 {
-                expected[range].copy_from_slice(&bytes);
+                if !is_beyond {
+                    expected[range].copy_from_slice(&bytes);
+                }
                 let notice = (round % 8 == 0).then_some(round);
                 (RemoteAction::Put { from: bytes.clone().into(), notice }, bytes)
             } else {
@@ -105,7 +113,7 @@ fn operations_in_pieces_end_however_little_room_there_is() {
                 let operands = bytes.into();
                 (RemoteAction::Atomic { element, operands, count: length / 8, old }, result)
             };
-            ends.push((initiator.begin(key, at as u64, action), result));
+            ends.push((initiator.begin(key, at as u64, action), result, is_beyond));
             initiator.audit();
             while numbers.below(3) > 0 {
                 initiator.send(message_max, 2);
@@ -132,9 +140,10 @@ fn operations_in_pieces_end_however_little_room_there_is() {
             turns += 1;
             assert!(turns < 100_000, "hangs");
         }
-        for (request, result) in ends {
+        for (request, result, is_beyond) in ends {
             let completion = initiator.requests.take(request).unwrap();
-            assert!(completion.result.is_ok());
+            let fault = Fault::Remote { peer: PEER, fault: RemoteFault::OutOfBounds };
+            assert_eq!(completion.result.err(), is_beyond.then_some(fault));
             assert_eq!(completion.buffer[..], result);
         }
         let mut notices = Vec::new();
