@@ -210,6 +210,20 @@ fn an_address_that_the_port_has_lost_is_said_to_be_stale() {
     }
 }
 
+/// The row of the other version has the same address.
+#[test]
+fn an_address_that_the_port_has_for_the_other_version_of_roce_alone_is_stale() {
+    let card = |kind| Card::roce("a", "::ffff:10.0.0.1", kind);
+    let other = Card::roce("b", "::ffff:10.0.0.2", sys::IBV_GID_TYPE_ROCE_V2);
+    install(&[card(sys::IBV_GID_TYPE_ROCE_V2), other]);
+    let mut a = up("a");
+    change("a", |found| *found = card(sys::IBV_GID_TYPE_ROCE_V1));
+    raise("a", sys::IBV_EVENT_GID_CHANGE, About::Port);
+    look(&mut a);
+    let refused = a.connect(&nobody().address()).unwrap_err().to_string();
+    assert!(refused.contains("another"), "{refused}");
+}
+
 /// Its own port has moved, so the peer's acknowledgements go elsewhere.
 #[test]
 fn silence_after_a_change_of_the_own_port_is_no_fault_of_the_peer() {
