@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
-use tagmatch_device::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId, RegionPlace};
 use tagmatch_fallback::wire::{AppCtx, Control, Fragment, Opcode, RmaHeader, Tmh};
 use tagmatch_fallback::{
     Amount, CreditConfig, EngineConfig, FLOOR_MESSAGES, MatchEngine, RegionKey, RemoteAction,
@@ -94,7 +94,8 @@ impl EngineRoom {
 
     fn operate(&mut self, action: RemoteAction) {
         let peer = PeerId::first(PARTNER);
-        let operation = RemoteOperation { peer, key: RegionKey(1), offset: 0, action };
+        let (key, place) = (RegionKey(1), RegionPlace::default());
+        let operation = RemoteOperation { peer, key, place, offset: 0, action };
         self.under_way.push(self.nodes[RECEIVER].begin_remote(operation).unwrap());
     }
 

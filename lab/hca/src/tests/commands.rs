@@ -145,7 +145,9 @@ fn a_command_that_finds_no_room_for_its_object_takes_nothing() {
         assert_eq!(p.function.objects.locked, before);
         assert!(!p.function.adapter.regions.uses(p.pd), "a region without a handle");
     }
-    others.iter().for_each(|handle| drop(p.function.objects.all.remove(handle)));
+    for handle in &others {
+        p.function.objects.all.remove(handle).unwrap();
+    }
     p.register(at, 4096, ALL).unwrap();
 }
 
