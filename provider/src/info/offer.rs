@@ -13,6 +13,10 @@ use super::profile::{
 
 /// Compares what a program asks for with what there is.
 pub(crate) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
+    require!(
+        hints.caps & !profile.caps & ONE_SIDED == 0,
+        "one-sided operations are off: TAGMATCH_FI_ONE_SIDED=on offers them"
+    );
     require!(hints.caps & !profile.caps == 0, "a capability is not offered");
     let mut offer = all(profile.domain.clone(), caps(profile, hints.caps));
     if profile.caps & ONE_SIDED == 0 {
@@ -332,6 +336,10 @@ mod tests {
         let write = ask(sys::FI_TAGGED | sys::FI_ATOMIC | sys::FI_WRITE);
         let caps = sys::FI_TAGGED | sys::FI_ATOMIC | sys::FI_WRITE;
         assert_eq!(write.caps, caps | sys::FI_SEND | sys::FI_RECV | ALWAYS);
+        let refused = self::ask(|hints| hints.caps = sys::FI_RMA).map(drop).unwrap_err();
+        assert!(refused.contains("TAGMATCH_FI_ONE_SIDED=on"), "{refused}");
+        let other = negotiate(&profile, &hints(|hints| hints.caps = sys::FI_MULTICAST));
+        assert!(!other.map(drop).unwrap_err().contains("TAGMATCH_FI_ONE_SIDED"));
         // A program that asks for messages alone has what it always had.
         let messages = ask(sys::FI_TAGGED);
         assert_eq!(messages.transmit.msg_order, sys::FI_ORDER_SAS);

@@ -78,14 +78,18 @@ fn an_operation_before_the_endpoint_is_enabled_is_refused() {
 
 #[test]
 fn an_endpoint_without_a_direction_needs_no_queue_for_it_and_refuses_its_operations() {
-    for (has, lacks) in [(sys::FI_SEND, sys::FI_RECV), (sys::FI_RECV, sys::FI_SEND)] {
+    let sends = (sys::FI_SEND, sys::FI_RECV);
+    let receives = (sys::FI_RECV, sys::FI_SEND);
+    // A queue for the other direction changes nothing.
+    let cases = [(sends, sys::FI_SEND), (receives, sys::FI_RECV), (sends, BOTH), (receives, BOTH)];
+    for ((has, lacks), bound) in cases {
         let caps = sys::FI_TAGGED | sys::FI_MSG | has;
         let domain = Domain::of(&Hints { caps, ..Default::default() });
         let vector = domain.vector(sys::FI_AV_TABLE);
         let queue = domain.queue(QueueSettings::default());
         let endpoint = domain.endpoint();
         endpoint.bind_vector(vector).unwrap();
-        endpoint.bind_queue(queue, has).unwrap();
+        endpoint.bind_queue(queue, bound).unwrap();
         endpoint.enable().unwrap();
         let to = vector.add(endpoint.name());
         let memory = Memory::new(1);
