@@ -94,7 +94,8 @@ impl EngineRoom {
 
     fn operate(&mut self, action: RemoteAction) {
         let peer = PeerId::first(PARTNER);
-        let (key, place) = (RegionKey(1), RegionPlace::default());
+        let key = RegionKey(1);
+        let place = RegionPlace::default();
         let operation = RemoteOperation { peer, key, place, offset: 0, action };
         self.under_way.push(self.nodes[RECEIVER].begin_remote(operation).unwrap());
     }

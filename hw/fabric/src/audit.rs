@@ -1,5 +1,4 @@
-//! An audit of the device's books, for tests: what was taken is back, and what is written down
-//! twice agrees.
+//! An audit of what a device of this kind has written down twice: operations, slots and peers.
 
 use std::collections::HashMap;
 

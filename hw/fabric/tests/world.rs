@@ -126,8 +126,8 @@ fn names(reason: DownReason, errno: i32) -> bool {
         || Shortage::of_errno(errno).is_some_and(|lack| reason == DownReason::Shortage(lack))
 }
 
-/// One host connects to the other one, or both do at once, and one disconnects. What ends is told to
-/// both.
+/// One host connects to the other one, or both do at once, and one disconnects. What ends is told
+/// to both.
 fn meet(hosts: &mut [Host; 2], both_call: bool, failure: Option<Failure>) {
     let addresses = hosts.each_ref().map(|host| host.meeting.address);
     (hosts[0].other, hosts[1].other) = (Some(addresses[1]), Some(addresses[0]));

@@ -47,9 +47,9 @@ pub enum SenderWrites {
 /// Bytes of a ring, where no setting says it.
 const RING_BYTES: u32 = 256 << 10;
 /// The same on processors of AMD, for so many peers. A line that the reader's core has in its own
-/// cache is written at half the rate of one that only the shared cache has. Laps of 2 MiB leave none
-/// there: half a round trip of 8 KiB between two cores of an EPYC 9004 with one cache took 1290 ns
-/// with rings of 256 KiB, 950 with 1 MiB, 720 with 2 MiB and 690 with 4 MiB.
+/// cache is written at half the rate of one that only the shared cache has. Laps of 2 MiB leave
+/// none there: half a round trip of 8 KiB between two cores of an EPYC 9004 with one cache took
+/// 1290 ns with rings of 256 KiB, 950 with 1 MiB, 720 with 2 MiB and 690 with 4 MiB.
 const WIDE_BYTES: u32 = 2 << 20;
 const WIDE_PEERS: usize = 8;
 
@@ -102,9 +102,9 @@ tagmatch_device::settings! {
         pub direct_regions: bool = true,
         /// Whether this worker learns, for each peer, which of two ways is faster: short or long
         /// laps of the ring that it writes; and for each class of lengths whether messages of 8 to
-        /// 128 KiB go out in fragments, and whether a sender copies a part of the messages of 16 KiB
-        /// and more that this worker reads. Both ways are measured on messages that pass, and the
-        /// slower one is tried ever more rarely. `false`: laps are short, the handshake decides
+        /// 128 KiB go out in fragments, and whether a sender copies a part of the messages of 16
+        /// KiB and more that this worker reads. Both ways are measured on messages that pass, and
+        /// the slower one is tried ever more rarely. `false`: laps are short, the handshake decides
         /// about fragments, and senders copy a part of messages of 64 KiB and more wherever they
         /// may. The next three settings pin one choice each. `Worker::learned` and `tagperf info
         /// --learned` show what was learned. Default: `true`.

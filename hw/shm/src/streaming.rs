@@ -15,14 +15,14 @@
 //! | 8 KiB | 1150 | 1080 | 4200 | 1200 |
 //! | 64 KiB, in runs of 8 KiB | 7500 | 5100 | 32 000 | 5150 |
 //!
-//! In laps of 2 MiB (`config`), the lines of a lap before are in the shared cache alone, and ordinary
-//! stores take half of the time there: 8 KiB 720 ns, 64 KiB 3000. So the time of an ordinary write
-//! decides for runs of a KiB or more: it tells how far away the reader and the lines are, which
-//! changes while a virtual machine's processors are moved. On an Intel Xeon (Sapphire Rapids), streaming gains a tenth at most, for
-//! 8 KiB alone, and loses more elsewhere: half a round trip of 1 KiB took 580 ns, and 570 streamed,
-//! of 2 KiB 830 and 1080, of 4 KiB 1310 and 1400, of 8 KiB 2330 and 2200; a message in windows of
-//! 64 took 237 and 235, 375 and 530, 400 and 760, 845 and 1240. So the processor is asked once, and
-//! `ShmConfig::streams` overrides it.
+//! In laps of 2 MiB (`config`), the lines of a lap before are in the shared cache alone, and
+//! ordinary stores take half of the time there: 8 KiB 720 ns, 64 KiB 3000. So the time of an
+//! ordinary write decides for runs of a KiB or more: it tells how far away the reader and the lines
+//! are, which changes while a virtual machine's processors are moved. On an Intel Xeon (Sapphire
+//! Rapids), streaming gains a tenth at most, for 8 KiB alone, and loses more elsewhere: half a
+//! round trip of 1 KiB took 580 ns, and 570 streamed, of 2 KiB 830 and 1080, of 4 KiB 1310 and
+//! 1400, of 8 KiB 2330 and 2200; a message in windows of 64 took 237 and 235, 375 and 530, 400 and
+//! 760, 845 and 1240. So the processor is asked once, and `ShmConfig::streams` overrides it.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The contract of a device over libibverbs in this process. What concerns sleeping, several threads,
-//! other processes or very many bytes needs an RDMA device: `tests/verbs.rs`.
+//! The contract of a device over libibverbs in this process. What concerns sleeping, several
+//! threads, other processes or very many bytes needs an RDMA device: `tests/verbs.rs`.
 
 mod scripted;
 

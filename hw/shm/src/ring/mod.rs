@@ -27,13 +27,14 @@
 //! **Laps are as short as the reader allows**, unless laps of the whole ring turn out to be faster
 //! on this pair's processors ([`lap`]). The lines of a lap that was not long ago are in the caches
 //! of both cores. So a writer whose reader keeps up returns to the first line after a page, and
-//! says so by a flag of the message before. Half a round trip of 1 KiB went from 1,086 to 766
-//! ns between cores without a common cache, and from 330 to 245 ns between others, when laps of 256
+//! says so by a flag of the message before. Half a round trip of 1 KiB went from 1,086 to 766 ns
+//! between cores without a common cache, and from 330 to 245 ns between others, when laps of 256
 //! KiB became laps of 4 KiB. A writer that has to wait for room makes its laps longer, and jumps
 //! over what its reader has not read of a short lap: the whole ring can be in use at any time. Runs
-//! that are written past the cache don't end a lap: they are faster into lines that no cache has. On
-//! processors of AMD, the few peers of a small job have rings of 2 MiB, because a lap of that length
-//! leaves no line in the reader's own cache (`config`). A ring takes no more memory than its laps.
+//! that are written past the cache don't end a lap: they are faster into lines that no cache has.
+//! On processors of AMD, the few peers of a small job have rings of 2 MiB, because a lap of that
+//! length leaves no line in the reader's own cache (`config`). A ring takes no more memory than its
+//! laps.
 //!
 //! **What was read is said on the way.** The low half of a message's word says how far its sender
 //! has read the ring of the other direction ([`piggyback`]). Where nothing is sent back, the reader
