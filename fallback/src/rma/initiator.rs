@@ -426,6 +426,11 @@ impl InitiatorSide {
 
     /// An error in the books.
     pub(super) fn audit(&self) -> Option<String> {
+        if self.is_accessing
+            && (self.operations.is_empty() || self.sending > 0 || self.unanswered > 0)
+        {
+            return Some("the device does an operation beside others".to_owned());
+        }
         let unanswered: u32 = self.operations.iter().map(|op| op.asked - op.answered).sum();
         let sent = self.operations.iter().take_while(|op| op.is_sent).count();
         (unanswered != self.unanswered || sent != self.sending).then(|| {
