@@ -112,6 +112,15 @@ impl Command {
         Ok(value)
     }
 
+    /// The structure of a command of `INVOKE_WRITE`. The kernel refuses a shorter one
+    /// (`UVERBS_METHOD_INVOKE_WRITE` in `uverbs_std_types_device.c`).
+    pub(crate) fn core<T: FromBytes + IntoBytes>(&self, memory: &impl Memory) -> Result<T, Errno> {
+        if self.length(abi::device::CORE_IN) < size_of::<T>() {
+            return Err(libc::ENOSPC);
+        }
+        self.structure(abi::device::CORE_IN, memory)
+    }
+
     /// Answers a structure. The room that the program has beyond it is filled with zeros.
     pub(crate) fn answer<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &T) {
         let Some((place, attribute)) = self.find(id) else { return };

@@ -14,7 +14,7 @@ impl<M: Memory> Function<M> {
     /// `ib_uverbs_reg_mr` and `mlx5_ib_reg_user_mr`.
     pub(super) fn register(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
-        let request: RegisterMemory = command.structure(abi::device::CORE_IN, memory)?;
+        let request: RegisterMemory = command.core(memory)?;
         let RegisterMemory { start, length, hca_va, pd_handle, access_flags, .. } = request;
         const PAGE: u64 = 4096;
         if start % PAGE != hca_va % PAGE {

@@ -37,7 +37,7 @@ impl<M: Memory> Function<M> {
     pub(super) fn create_ah(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
         let CreateAh { pd_handle, dgid, sgid_index, port_num, is_global, dlid, .. } =
-            command.structure(abi::device::CORE_IN, memory)?;
+            command.core(memory)?;
         self.objects.pd(command.context, pd_handle)?;
         let path =
             Destination { dgid, sgid_index, port_num, is_global, dlid, ..Destination::default() };
@@ -56,7 +56,7 @@ impl<M: Memory> Function<M> {
     /// The write command that does what `abi::ah::DESTROY` does.
     pub(super) fn destroy_ah(&mut self, command: &Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
-        let DestroyAh { ah_handle } = command.structure(abi::device::CORE_IN, memory)?;
+        let DestroyAh { ah_handle } = command.core(memory)?;
         match self.objects.all.get(&ah_handle) {
             Some(object) if object.context == command.context && object.kind.is_ah() => {
                 self.take_out(ah_handle).ok_or(libc::EINVAL)

@@ -121,7 +121,7 @@ impl<M: Memory> Function<M> {
         is_extended: bool,
     ) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
-        let change: ModifyQp = command.structure(abi::device::CORE_IN, memory)?;
+        let change: ModifyQp = command.core(memory)?;
         let number = self.objects.qp(command.context, change.qp_handle)?;
         let Function { qps, adapter, .. } = self;
         let qp = qps.get_mut(&number).ok_or(libc::EINVAL)?;
@@ -161,7 +161,7 @@ impl<M: Memory> Function<M> {
 
     pub(super) fn query_qp(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
-        let request: QueryQp = command.structure(abi::device::CORE_IN, memory)?;
+        let request: QueryQp = command.core(memory)?;
         let number = self.objects.qp(command.context, request.qp_handle)?;
         let qp = self.qps.get(&number).ok_or(libc::EINVAL)?;
         let facts = &qp.facts;

@@ -207,7 +207,7 @@ impl<M: Memory> Function<M> {
         const MAX_WR: u32 = 1;
         const LIMIT: u32 = 2;
         let memory = &self.adapter.memory;
-        let request: ModifySrq = command.structure(abi::device::CORE_IN, memory)?;
+        let request: ModifySrq = command.core(memory)?;
         let number = self.objects.srq(command.context, request.srq_handle)?;
         let srq = self.adapter.srqs.get_mut(&number).ok_or(libc::EINVAL)?;
         if request.attr_mask & MAX_WR != 0 {
@@ -224,7 +224,7 @@ impl<M: Memory> Function<M> {
 
     pub(super) fn query_srq(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
-        let request: abi::QueryQp = command.structure(abi::device::CORE_IN, memory)?;
+        let request: abi::QueryQp = command.core(memory)?;
         let number = self.objects.srq(command.context, request.qp_handle)?;
         let srq = self.adapter.srqs.get(&number).ok_or(libc::EINVAL)?;
         let response = SrqAttributes {

@@ -394,7 +394,9 @@ fn no_change_of_a_shared_queue_goes_beyond_it() {
     let message = message.le(4, "mask", Meaning::Open);
     let message = message.le(4, "receives", Meaning::Free);
     let message = message.le(4, "limit", Meaning::Within(0..=63));
-    try_all::<CommandRoom>(&[()], &[()], &[message.or_of_length(0..=usize::MAX)]);
+    // Bytes behind the structure are of a later kernel.
+    let message = message.or_of_length(change.as_bytes().len() + 1..=usize::MAX);
+    try_all::<CommandRoom>(&[()], &[()], &[message]);
 }
 
 /// `ibv_create_srq(3)`: the limit is irrelevant there, and `mlx5_ib_create_srq` leaves it out.
