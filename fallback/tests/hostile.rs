@@ -1,6 +1,7 @@
 //! Every hostile variant of every message between two engines, in each situation of the protocol.
 
 mod hostile_messages;
+mod script;
 mod wire;
 
 use std::cell::RefCell;
@@ -10,15 +11,16 @@ use std::rc::Rc;
 use tagmatch_device::{Buffer, PeerId, RegionPlace};
 use tagmatch_fallback::wire::{AppCtx, Control, Fragment, Opcode, RmaHeader, Tmh};
 use tagmatch_fallback::{
-    Amount, CreditConfig, EngineConfig, FLOOR_MESSAGES, MatchEngine, RegionKey, RemoteAction,
-    RemoteOperation, RequestId, Rights, RmaEngine, Send, SendMode, Started,
+    Amount, CreditConfig, Engine, EngineConfig, FLOOR_MESSAGES, MatchEngine, RegionKey,
+    RemoteAction, RemoteOperation, RequestId, Rights, RmaEngine, Send, SendMode, Started,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::hostile::{Legality, Message, Room, flood, try_all};
 
 use hostile_messages::{
-    EAGER_MAX, FRAGMENTED, FRAGMENTED_FIRST, GET, MATCHED, Names, PUT, PUT_FIRST, request, tmh,
+    FRAGMENTED, FRAGMENTED_FIRST, GET, MATCHED, Names, PUT, PUT_FIRST, request, tmh,
 };
+use script::{Report, Script, arrive, engine_with_list, report};
 use wire::{Net, Node, address, config, forge, meet, nodes};
 
 /// The nodes. The receiver knows each of the others by its number.
@@ -28,8 +30,9 @@ const PARTNER: usize = 1;
 const STRANGER: usize = 2;
 const BYSTANDER: usize = 3;
 
-/// The messages of each peer for which the receiver has room.
+/// The messages of each peer for which the receiver has room, and their bytes.
 const MESSAGES: u64 = 64;
+const EAGER_MAX: usize = 16 * 1024;
 const ANNOUNCED: AppCtx = AppCtx(9);
 const ANNOUNCED_TAG: u64 = 6;
 
@@ -255,7 +258,8 @@ impl Room for EngineRoom {
 
 fn messages() -> Vec<Message> {
     let room = EngineRoom::enter(Situation::Sending);
-    let names = Names { sent: room.sent(), announced: ANNOUNCED, key: room.key.0 };
+    let key = room.key.0;
+    let names = Names { sent: room.sent(), announced: ANNOUNCED, key, eager_max: EAGER_MAX };
     hostile_messages::all(&names)
 }
 
@@ -291,4 +295,94 @@ fn the_messages_that_wait_are_within_their_credit() {
             flood::<EngineRoom>(Situation::Idle, PARTNER, &message, ("tag", bound));
         }
     }
+}
+
+/// How a message reaches an engine whose NIC has a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The NIC has searched its list in vain, and has counted the message.
+    ThroughList,
+    PastList,
+}
+
+/// An engine whose NIC has a list, and a peer.
+struct ListRoom {
+    engine: Engine<Script>,
+    peer: PeerId,
+    bystander: PeerId,
+}
+
+impl ListRoom {
+    fn say(&mut self, way: Way, bytes: &[u8]) {
+        let bytes = bytes.to_vec();
+        let message = match way {
+            Way::ThroughList => Report::Unmatched(self.peer, bytes),
+            Way::PastList => Report::Message(self.peer, bytes),
+        };
+        report(&mut self.engine, message);
+    }
+}
+
+impl Room for ListRoom {
+    /// Whether a rendezvous request has come whose companion hasn't.
+    type Situation = bool;
+    type Sender = Way;
+
+    fn enter(is_announced: bool) -> Self {
+        let mut engine = engine_with_list();
+        let [peer, bystander] = [(); 2].map(|()| arrive(&mut engine));
+        let mut room = ListRoom { engine, peer, bystander };
+        if is_announced {
+            room.say(Way::ThroughList, &request(ANNOUNCED, ANNOUNCED_TAG, 50, Some(7)));
+        }
+        room
+    }
+
+    fn takes(is_announced: bool, _: Way, message: &Message) -> Legality {
+        match message.name() {
+            "companion" | "length" if is_announced => Legality::Legal,
+            "fin" | "abort" | "companion" | "length" | "data" | "done" | "failed" => {
+                Legality::Illegal
+            }
+            // They would be overtaken in the list.
+            "first fragment" | "next fragment" => Legality::Illegal,
+            "request" if is_announced => Legality::Open,
+            _ => Legality::Legal,
+        }
+    }
+
+    fn hear(&mut self, way: Way, bytes: &[u8]) -> bool {
+        if self.engine.peer_fault(self.peer).is_some() {
+            return false;
+        }
+        self.say(way, bytes);
+        self.engine.peer_fault(self.peer).is_none()
+    }
+
+    /// A refused message breaks with its peer, whose requests leave the list of those that wait.
+    fn state(&self) -> String {
+        String::new()
+    }
+
+    fn audit(mut self) {
+        let payload = [&tmh(Opcode::Eager, AppCtx(0), 300)[..], b"served"].concat();
+        report(&mut self.engine, Report::Unmatched(self.bystander, payload));
+        let receive = self.engine.receive(&exact(300), Buffer::zeroed(6)).unwrap();
+        let received = self.engine.requests_mut().take(receive).unwrap();
+        assert_eq!((received.result.is_ok(), &received.buffer[..]), (true, &b"served"[..]));
+        self.engine.device_mut().reports.push_back(Report::Down(self.peer));
+        self.engine.close();
+        let wrong = self.engine.audit(true);
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn no_message_does_harm_beside_a_list_of_a_nic() {
+    let names = Names { sent: AppCtx(1), announced: ANNOUNCED, key: 1, eager_max: 4096 };
+    let messages: Vec<_> = hostile_messages::all(&names)
+        .into_iter()
+        .filter(|message| message.name() != "last piece")
+        .collect();
+    try_all::<ListRoom>(&[false, true], &[Way::ThroughList, Way::PastList], &messages);
 }

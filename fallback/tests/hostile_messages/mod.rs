@@ -10,8 +10,6 @@ use tagmatch_testkit::hostile::{Legality, Meaning, Message, Rest};
 
 /// The tag of the receive that is posted.
 pub const MATCHED: u64 = 5;
-/// The longest eager message for which a peer has credit, in bytes.
-pub const EAGER_MAX: usize = 16 * 1024;
 /// The length of a message in fragments, and how much of it has come, in bytes.
 pub const FRAGMENTED: usize = 100;
 pub const FRAGMENTED_FIRST: usize = 30;
@@ -31,6 +29,8 @@ pub struct Names {
     pub announced: AppCtx,
     /// The receiver's region.
     pub key: u64,
+    /// The longest eager message for which a peer has credit, in bytes.
+    pub eager_max: usize,
 }
 
 fn rest(count: std::ops::RangeInclusive<usize>) -> Rest {
@@ -60,13 +60,13 @@ pub fn tmh(opcode: Opcode, app_ctx: AppCtx, tag: u64) -> Vec<u8> {
     Tmh { opcode, app_ctx, tag: Tag(tag) }.emit().to_vec()
 }
 
-fn eager(name: &'static str, tag: u64, app_ctx: AppCtx) -> Message {
+fn eager(name: &'static str, tag: u64, app_ctx: AppCtx, eager_max: usize) -> Message {
     let bytes = [&tmh(Opcode::Eager, app_ctx, tag)[..], b"payload"].concat();
     // Bits 5 and 6 of the flags are those of a rendezvous.
     let plain = (0..=0xff).filter(|byte| byte & 0x60 == 0).collect();
     let message = tagged(name, bytes).be(1, "flags", Meaning::OneOf(plain));
     let message = message.be(3, "operation", Meaning::Free).be(8, "tag", Meaning::Free);
-    message.rest(rest(0..=EAGER_MAX))
+    message.rest(rest(0..=eager_max))
 }
 
 pub fn request(operation: AppCtx, tag: u64, length: u64, immediate: Option<u32>) -> Vec<u8> {
@@ -113,14 +113,14 @@ fn controls(names: &Names) -> Vec<Message> {
     ]
 }
 
-fn fragments() -> [Message; 2] {
+fn fragments(eager_max: usize) -> [Message; 2] {
     let fragment = |name, header: Fragment| {
         let bytes = [&header.emit()[..], b"payload"].concat();
         headed(name, bytes, Meaning::Fixed).be(4, "zeros", Meaning::Fixed)
     };
     let first = Fragment::First { tag: Tag(9), length: FRAGMENTED as u64 };
     let first = fragment("first fragment", first).be(8, "tag", Meaning::Free);
-    let lengths = Meaning::Within(7..=EAGER_MAX as u64);
+    let lengths = Meaning::Within(7..=eager_max as u64);
     let next = Fragment::Next { offset: FRAGMENTED_FIRST as u64 };
     let next = fragment("next fragment", next).be(8, "offset", Meaning::Fixed);
     [
@@ -197,9 +197,9 @@ pub fn all(names: &Names) -> Vec<Message> {
     let get = place(one_sided("get", get, 0, Meaning::Fixed), 4);
     let long = |length| rendezvous("request", request(other, 9, length, None));
     let mut all = vec![
-        eager("eager", 9, AppCtx::default()),
-        eager("matched", MATCHED, AppCtx::default()),
-        eager("acknowledged", MATCHED, other.with_ack()),
+        eager("eager", 9, AppCtx::default(), names.eager_max),
+        eager("matched", MATCHED, AppCtx::default(), names.eager_max),
+        eager("acknowledged", MATCHED, other.with_ack(), names.eager_max),
         rendezvous("request", request(other, 9, 50, None)),
         rendezvous("request", request(other, MATCHED, u32::MAX.into(), None)),
         rendezvous("request", request(other, 9, 50, Some(7))),
@@ -211,7 +211,7 @@ pub fn all(names: &Names) -> Vec<Message> {
         get.be(8, "length", Meaning::Open),
     ];
     all.extend(controls(names));
-    all.extend(fragments());
+    all.extend(fragments(names.eager_max));
     all.extend(puts(names.key));
     all.extend(atomics(names.key));
     all.extend(answers());
