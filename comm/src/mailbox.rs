@@ -137,6 +137,12 @@ impl Mailboxes {
         self.with(|state| state.hear(from, letter));
     }
 
+    /// The error that mailboxes are open, once nothing holds one any more.
+    pub(crate) fn audit(&self) -> Option<String> {
+        let open = self.with(|state| state.open.len());
+        (open > 0).then(|| format!("{open} mailboxes are open"))
+    }
+
     /// Letters that have yet to be sent, in their order.
     pub(crate) fn take_outgoing(&self) -> Vec<(ProcessId, Letter)> {
         if !self.has_outgoing.load(Ordering::Acquire) {

@@ -109,6 +109,11 @@ impl Allocator {
         debug_assert_eq!(freed, Some(Ok(())), "a resting id is allocated");
     }
 
+    /// The errors in the books, once nothing allocates or has an id any more.
+    pub(crate) fn audit(&self) -> Vec<String> {
+        self.shared().audit()
+    }
+
     fn shared(&self) -> MutexGuard<'_, SharedMask> {
         // A panic while the lock is held can only come from a failed allocation of memory.
         self.0.mask.lock().unwrap_or_else(PoisonError::into_inner)

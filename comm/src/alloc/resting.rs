@@ -259,6 +259,11 @@ impl RestState {
         }
     }
 
+    /// The number of creations that this process takes part in.
+    pub(crate) fn creations(&self) -> usize {
+        self.creations.len()
+    }
+
     /// Whether this process has, or may still get, the communicator of this creation.
     pub(crate) fn takes_part(&self, creation: u64) -> bool {
         self.creations.contains_key(&creation)

@@ -272,6 +272,25 @@ impl SharedMask {
         }
     }
 
+    /// The errors in the books, once nothing allocates or has an id any more.
+    pub(crate) fn audit(&self) -> Vec<String> {
+        let free = self.free.free_count();
+        let resting = self.resting.count();
+        let ids = IdMask::new(self.free.layout()).free_count();
+        let mut wrong = Vec::new();
+        if free + resting != ids {
+            wrong.push(format!("of {ids} ids {free} are free, {resting} rest"));
+        }
+        let left = [
+            (self.held.len(), "parts of the mask are held"),
+            (self.waiting.len(), "allocations wait"),
+            (self.resting.creations(), "creations are under way"),
+        ];
+        let left = left.iter().filter(|(count, _)| *count > 0);
+        wrong.extend(left.map(|(count, what)| format!("{count} {what}")));
+        wrong
+    }
+
     /// Whether no allocation holds anything.
     #[cfg(test)]
     pub(crate) fn is_at_rest(&self) -> bool {

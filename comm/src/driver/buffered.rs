@@ -53,6 +53,13 @@ impl<N: Net> BufferedSends<N> {
         self.sends.push((send, to, reserved));
     }
 
+    /// The sends that are kept use the space that is reserved.
+    pub(super) fn audit(&self) -> Option<String> {
+        let used = self.used;
+        let kept: usize = self.sends.iter().map(|(.., reserved)| reserved).sum();
+        (kept != used).then(|| format!("buffered sends use {kept} bytes, {used} are reserved"))
+    }
+
     /// Drops the sends that have ended, and frees their space. A send that has failed has no
     /// request to tell the program by, so the service for failures is told.
     pub(super) fn reap(&mut self, net: &mut N, ft: &mut Service<N>) {

@@ -162,6 +162,19 @@ impl<N: Net> Driver<N> {
         }
     }
 
+    /// The errors in the books of a process whose communicators are all freed, one line each.
+    fn audit(&mut self) -> Vec<String> {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_idle = state.machines.is_empty();
+        // Machines that nothing steps any more may hold ids and mailboxes.
+        state.machines.clear();
+        let mut wrong = state.ft.audit(is_idle);
+        wrong.extend(state.buffered.audit());
+        wrong.extend(self.allocator.audit());
+        wrong.extend(self.mailboxes.audit());
+        wrong
+    }
+
     /// Begins a machine, which every turn of progress steps from now on.
     pub(crate) fn start<M>(&self, mut machine: M) -> Arc<ResultSlot<M::Output>>
     where
@@ -180,5 +193,16 @@ impl<N: Net> Driver<N> {
             state.machines.push(RunningMachine::new(machine, operations, &slot));
         }
         slot
+    }
+}
+
+/// In a build with debug assertions: panics if something was not given back that the process's
+/// communicators had.
+impl<N: Net> Drop for Driver<N> {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            let wrong = self.audit();
+            assert!(wrong.is_empty(), "an audit of communicators: {}", wrong.join("; "));
+        }
     }
 }

@@ -50,6 +50,13 @@ impl Agreements {
         self.kept.len()
     }
 
+    /// How many agreements that are decided are kept beyond the most. Those that are not decided
+    /// may be more.
+    pub(super) fn surplus(&self) -> usize {
+        let decided = self.kept.values().filter(|kept| kept.agreement.decision().is_some());
+        decided.count().saturating_sub(KEPT_MAX)
+    }
+
     pub(super) fn contains(&self, name: AgreementName) -> bool {
         self.kept.contains_key(&name)
     }

@@ -40,6 +40,11 @@ impl Departures {
         }
     }
 
+    /// The number of allocations that this process takes part in.
+    pub(super) fn count(&self) -> usize {
+        self.allocations.len()
+    }
+
     /// The members that have left an allocation, and how many rounds each of them had begun.
     pub(super) fn left(&self, key: Key) -> &[(ProcessId, u32)] {
         let found = self.allocations.iter().find(|allocation| allocation.key == key);

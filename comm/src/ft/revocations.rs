@@ -24,6 +24,11 @@ pub(super) struct Revocations {
 }
 
 impl Revocations {
+    /// How many revocations are remembered beyond the most.
+    pub(super) fn surplus(&self) -> usize {
+        self.revoked.len().saturating_sub(REVOKED_MAX)
+    }
+
     /// Whether this process has heard that a communicator is revoked.
     pub(super) fn contains(&self, life: &Life) -> bool {
         self.knows(life.key, &life.group)

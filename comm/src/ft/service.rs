@@ -401,6 +401,21 @@ impl<N: Net> Service<N> {
         });
     }
 
+    /// The errors in the books, once all communicators are freed. `is_idle`: no operation was under
+    /// way.
+    pub(crate) fn audit(&self, is_idle: bool) -> Vec<String> {
+        // A fault ends operations at any step.
+        let have_ended = is_idle && self.fault().is_none();
+        let left = [
+            (self.registry.lives().count(), "communicators are not freed"),
+            (self.departures.count() * usize::from(have_ended), "allocations were not left"),
+            (self.agreements.surplus(), "agreements too many are kept"),
+            (self.revocations.surplus(), "revocations too many are remembered"),
+        ];
+        let left = left.iter().filter(|(count, _)| *count > 0);
+        left.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
     /// How many agreements are kept.
     pub(crate) fn kept_agreements(&self) -> usize {
         self.agreements.count()
