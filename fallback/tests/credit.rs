@@ -3,13 +3,15 @@
 
 mod wire;
 
-use tagmatch_device::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_fallback::wire::{AppCtx, Rendezvous, WireError};
 use tagmatch_fallback::{
-    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, Send, SendMode, Started,
+    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, PeerFault, Send, SendMode,
+    Started,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
-use wire::{Node, config, kill, meet, nodes, settle};
+use wire::{Node, config, forge, kill, meet, nodes, settle};
 
 fn exact(tag: u64) -> Pattern {
     Pattern::new(Tag(tag), TagMask::EXACT)
@@ -232,4 +234,27 @@ fn a_buffer_that_cant_be_registered_ends_its_send_with_the_call_and_the_limit() 
     for part in ["Cannot allocate memory (os error 12)", "ulimit", "; more?"] {
         assert!(why.contains(part), "{why}");
     }
+}
+
+#[test]
+fn rendezvous_requests_beyond_the_credit_end_their_sender_and_no_other_peer() {
+    let (net, mut n) = nodes(3, &small());
+    let peer = meet(&mut n, 0, 1);
+    let other = meet(&mut n, 2, 0);
+    settle(&mut n);
+    let span = RemoteSpan { address: 0, key: 0, length: 9000 };
+    let request = Rendezvous::new(AppCtx(0), Tag(1), span, None).emit();
+    for _ in 0..100 {
+        forge(&net, 1, 0, &request);
+    }
+    for _ in 0..20 {
+        n[0].progress();
+    }
+    let fault = n[0].peer_fault(peer);
+    assert!(matches!(fault, Some(PeerFault::Protocol(WireError::Credit { .. }))), "{fault:?}");
+    assert_eq!(n[0].credit().held, NOTHING, "nobody can read for them any more");
+    send(&mut n[2], other, 2, 9000);
+    let receive = n[0].receive(&exact(2), Buffer::zeroed(9000)).unwrap();
+    settle(&mut n);
+    assert!(n[0].requests().is_over(receive));
 }
