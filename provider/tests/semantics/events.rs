@@ -53,6 +53,42 @@ fn only_a_queue_that_was_opened_for_it_is_written() {
     domain.close();
 }
 
+/// It holds so many events, and events of so many bytes, that the bounds are no program's.
+#[test]
+fn a_full_queue_takes_an_event_again_when_one_was_read() {
+    let domain = Domain::new();
+    let flags = sys::FI_WRITE;
+    let queue = domain.events_of(sys::fi_eq_attr { flags, ..sys::fi_eq_attr::zeroed() }).unwrap();
+    let mut count = 0;
+    while count < 1 << 20 && write(queue, count, b"x") == Ok(1) {
+        count += 1;
+    }
+    assert_eq!(write(queue, count, b"x"), Err(sys::FI_EAGAIN));
+    assert_eq!(read(queue, 1, 0), Ok((0, b"x".to_vec())));
+    assert_eq!(write(queue, count, b"x"), Ok(1));
+    assert_eq!(write(queue, 0, b"x"), Err(sys::FI_EAGAIN));
+    for number in 1..=count {
+        assert_eq!(read(queue, 1, 0), Ok((number, b"x".to_vec())));
+    }
+    assert_eq!(write(queue, 0, &vec![0; 1 << 20]), Err(sys::FI_EINVAL));
+    assert_eq!(read(queue, 1, 0), Err(sys::FI_EAGAIN));
+    close(queue.cast()).unwrap();
+    domain.close();
+}
+
+#[test]
+fn nothing_is_opened_in_a_fabric_that_was_closed() {
+    let domain = Domain::new();
+    domain.close_domain().unwrap();
+    domain.close_fabric().unwrap();
+    assert_eq!(domain.events_of(sys::fi_eq_attr::zeroed()), Err(sys::FI_EBADF));
+    let mut opened = ptr::null_mut();
+    let functions = domain.fabric_functions();
+    let answer =
+        call!(functions, domain(domain.fabric, domain.info, &raw mut opened, ptr::null_mut()));
+    assert_eq!((code(answer), opened), (Err(sys::FI_EBADF), ptr::null_mut()));
+}
+
 #[test]
 fn a_queue_that_an_object_is_bound_to_does_not_close() {
     let node = Node::new();
