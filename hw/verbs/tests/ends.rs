@@ -2,13 +2,14 @@
 
 mod scripted;
 
-use tagmatch_device::{Device, DownReason, PeerId};
+use tagmatch_device::{Buffer, Device, DownReason, PeerId, ReadError, ReadRequest};
 use tagmatch_rdma_core_sys as sys;
-use tagmatch_testkit::device::{Owned, connect, message, poll, wait_for};
+use tagmatch_testkit::device::{Owned, READER, connect, message, poll, read_end, wait_for};
 use tagmatch_verbs::Verbs;
 
 use scripted::{
-    About, Card, break_queue_pairs, change, complete, fail_receive, install, raise, up,
+    About, Card, Failure, break_queue_pairs, change, complete, counts, fail, fail_receive, install,
+    raise, up,
 };
 
 /// Two workers that are connected, each on a device of its own.
@@ -159,6 +160,27 @@ fn a_peer_that_breaks_a_rule_goes_down_and_others_are_received() {
         let (to_a, _) = connect(&mut other, &mut a);
         says_hello(&mut other, &mut a, to_a);
     }
+}
+
+/// Memory that can't be registered is read by messages.
+#[test]
+fn a_read_by_messages_gives_its_buffer_back_before_the_end_of_its_peer() {
+    const LENGTH: usize = 1 << 20;
+    let (mut a, mut b, to_b) = pair();
+    // The device registers its own buffers before it registers others.
+    let own = a.expose(READER, Buffer::default()).unwrap();
+    assert!(a.withdraw(READER, own.id).is_some());
+    let exposed = b.expose(READER, Buffer::from(vec![1; LENGTH])).unwrap();
+    let number = counts()["ibv_reg_mr"];
+    fail(Some(Failure { call: "ibv_reg_mr", number, errno: libc::ENOMEM }));
+    let into = Buffer::zeroed(LENGTH);
+    a.read(ReadRequest { peer: to_b, remote: exposed.span, into, token: 3 }).unwrap();
+    assert_eq!(a.unregistered(), 1);
+    raise("a", sys::IBV_EVENT_QP_FATAL, About::QueuePairs);
+    let (into, result) = read_end(&mut [&mut a]);
+    assert_eq!((into.len(), result), (LENGTH, Err(ReadError::PeerDown)));
+    assert!(failure(reason_of_the_end(&mut a, to_b)).contains("IBV_EVENT_QP_FATAL"));
+    assert!(b.withdraw(READER, exposed.id).is_some());
 }
 
 /// Each connection has two queue pairs where a NIC matches tags; here none has.
