@@ -49,6 +49,12 @@ pub(crate) trait Adapter {
         false
     }
 
+    /// The entries that the NIC of the device has.
+    fn entries(&self, device: &Self::Device) -> usize {
+        let _ = device;
+        0
+    }
+
     /// A rule of the device that its host has broken.
     fn fault(&self, device: &Self::Device) -> Option<String> {
         let _ = device;
@@ -136,6 +142,10 @@ impl Adapter for ModelNic {
         self.fails
     }
 
+    fn entries(&self, device: &Model<Wire>) -> usize {
+        device.nic().slots_taken()
+    }
+
     fn fault(&self, device: &Model<Wire>) -> Option<String> {
         device.nic().faults().first().map(ToString::to_string)
     }
@@ -171,6 +181,10 @@ where
 
     fn may_break(&self) -> bool {
         self.0.may_break()
+    }
+
+    fn entries(&self, device: &Self::Device) -> usize {
+        device.networks().map(|network| self.0.entries(network)).sum()
     }
 
     fn fault(&self, device: &Self::Device) -> Option<String> {

@@ -9,6 +9,7 @@ use super::{ALL, RELIABLE, REQUEST, completions, connected, two};
 use crate::abi::{self, ModifyQp, qp_mask};
 use crate::boundary::{Kind, OBJECTS_MAX};
 use crate::nic::Fabric;
+use crate::nic::region::Region;
 use crate::settings::Settings;
 use crate::wqe::opcode;
 
@@ -149,6 +150,13 @@ fn a_command_that_finds_no_room_for_its_object_takes_nothing() {
         p.function.objects.all.remove(handle).unwrap();
     }
     p.register(at, 4096, ALL).unwrap();
+
+    let pd = p.pd;
+    let region = || Region { pd, start: at, length: 64, named: at, access: ALL };
+    let regions = &mut p.function.adapter.regions;
+    while regions.add(region()).is_some() {}
+    // The audit after the command finds pages that stay locked.
+    assert_eq!(p.register(at, 4096, ALL), Err(libc::ENOMEM));
 }
 
 /// A signal interrupts a call that was carried out: the library repeats it.

@@ -224,6 +224,8 @@ impl<A: Adapter> World<'_, A> {
         let left = (counters.unexpected_now, counters.unexpected_bytes_now, counters.posted_now);
         let node = self.workers[at].node;
         ensure!(left == (0, 0, 0), Memory, "n{node}: messages, bytes, receives left: {left:?}");
+        let entries = self.adapter.entries(engine.device());
+        ensure!(entries == 0, List, "n{node}: the NIC has {entries} entries left");
         self.gives_credit_back(at)?;
         self.net.borrow().audit(node, 0, true, &self.setup.engine.credit)
     }
