@@ -244,13 +244,8 @@ fn a_peer_that_takes_no_answers_may_not_ask_for_ever() {
     assert!(matches!(side.take(message), Err(WireError::OneSided(_))));
 }
 
-#[test]
-fn a_fence_holds_back_what_begins_later() {
-    let [mut initiator, mut owner] = [Side::new(1), Side::new(2)];
-    let key = owner.rma.regions.expose(vec![0; 4000].into(), Rights::ALL).unwrap();
-    let get = initiator.begin(key, 0, RemoteAction::Get { into: Buffer::zeroed(4000) });
-    initiator.rma.fence(PEER);
-    initiator.begin(key, 0, RemoteAction::Put { from: vec![1; 4000].into(), notice: None });
+/// Exchanges messages of 256 bytes until all operations have ended.
+fn carry_out(initiator: &mut Side, owner: &mut Side) {
     let mut turns = 0;
     while initiator.rma.under_way(PEER) > 0 {
         initiator.send(256, 8);
@@ -264,6 +259,38 @@ fn a_fence_holds_back_what_begins_later() {
         turns += 1;
         assert!(turns < 1000, "hangs");
     }
+}
+
+#[test]
+fn a_long_get_brings_each_byte_to_its_place() {
+    let [mut initiator, mut owner] = [Side::new(1), Side::new(2)];
+    let bytes: Vec<u8> = (0..4000_usize).map(|at| (at % 251) as u8).collect();
+    let key = owner.rma.regions.expose(bytes.clone().into(), Rights::READ).unwrap();
+    let whole = initiator.begin(key, 0, RemoteAction::Get { into: Buffer::zeroed(4000) });
+    let part = initiator.begin(key, 7, RemoteAction::Get { into: Buffer::zeroed(3000) });
+    carry_out(&mut initiator, &mut owner);
+    assert_eq!(initiator.requests.take(whole).unwrap().buffer[..], bytes[..]);
+    assert_eq!(initiator.requests.take(part).unwrap().buffer[..], bytes[7..3007]);
+}
+
+#[test]
+fn rights_of_a_token_have_no_bit_that_stands_for_none() {
+    for bits in 0..8 {
+        assert_eq!(Rights::from_bits(bits).map(Rights::bits), Some(bits));
+    }
+    for bits in [8, 15, 0x80] {
+        assert_eq!(Rights::from_bits(bits), None);
+    }
+}
+
+#[test]
+fn a_fence_holds_back_what_begins_later() {
+    let [mut initiator, mut owner] = [Side::new(1), Side::new(2)];
+    let key = owner.rma.regions.expose(vec![0; 4000].into(), Rights::ALL).unwrap();
+    let get = initiator.begin(key, 0, RemoteAction::Get { into: Buffer::zeroed(4000) });
+    initiator.rma.fence(PEER);
+    initiator.begin(key, 0, RemoteAction::Put { from: vec![1; 4000].into(), notice: None });
+    carry_out(&mut initiator, &mut owner);
     let got = initiator.requests.take(get).unwrap();
     assert_eq!(got.buffer[..], [0; 4000], "the put was done before the get had ended");
     assert_eq!(owner.rma.regions.close(key).unwrap()[..], [1; 4000]);
