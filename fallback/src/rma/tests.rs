@@ -248,16 +248,38 @@ fn a_peer_that_takes_no_answers_may_not_ask_for_ever() {
 fn carry_out(initiator: &mut Side, owner: &mut Side) {
     let mut turns = 0;
     while initiator.rma.under_way(PEER) > 0 {
-        initiator.send(256, 8);
-        for message in std::mem::take(&mut initiator.sent) {
-            owner.take(&message).unwrap();
-        }
-        owner.send(256, 1);
-        for message in std::mem::take(&mut owner.sent) {
-            initiator.take(&message).unwrap();
-        }
+        turn(initiator, owner);
         turns += 1;
         assert!(turns < 1000, "hangs");
+    }
+}
+
+fn turn(initiator: &mut Side, owner: &mut Side) {
+    initiator.send(256, 8);
+    for message in std::mem::take(&mut initiator.sent) {
+        owner.take(&message).unwrap();
+    }
+    owner.send(256, 1);
+    for message in std::mem::take(&mut owner.sent) {
+        initiator.take(&message).unwrap();
+    }
+}
+
+#[test]
+fn a_put_whose_notice_finds_no_room_ends_when_a_notice_is_taken() {
+    let [mut initiator, mut owner] = [Side::new(1), Side::new(2)];
+    let key = owner.rma.regions.expose(vec![0; 8].into(), Rights::ALL).unwrap();
+    for notice in 0..u64::from(NOTICES_MAX) + 2 {
+        let notice = Some(notice);
+        initiator.begin(key, 0, RemoteAction::Put { from: vec![1].into(), notice });
+    }
+    for left in [2, 1, 0] {
+        for _ in 0..NOTICES_MAX {
+            turn(&mut initiator, &mut owner);
+        }
+        assert_eq!(initiator.rma.under_way(PEER), left);
+        let (oldest, _) = owner.rma.take_notice().unwrap();
+        assert_eq!(oldest.value, 2 - left as u64);
     }
 }
 
