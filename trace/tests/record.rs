@@ -39,6 +39,8 @@ struct Program {
     sources: Vec<Peer>,
     posted: Vec<QueuedRequest>,
     held: Vec<Message>,
+    /// The bits of tags that probes have looked for.
+    probed: Vec<u64>,
     messages: usize,
     /// The lengths of the messages that receives got, by the receive's number.
     received: BTreeMap<u64, usize>,
@@ -72,6 +74,7 @@ impl Program {
         let random = Random::new(seed);
         let posted = Vec::new();
         let held = Vec::new();
+        let probed = Vec::new();
         let received = BTreeMap::new();
         let messages = 0;
         let cancelled = 0;
@@ -83,31 +86,36 @@ impl Program {
             sources,
             posted,
             held,
+            probed,
             messages,
             received,
             cancelled,
         }
     }
 
-    fn which(&mut self) -> Match {
+    /// A pattern, and the bits of the tag that it looks for.
+    fn which(&mut self) -> (Match, u64) {
         if self.for_nic && self.random.chance(9, 10) {
-            return Match::tag(self.random.below(3));
+            let tag = self.random.below(3);
+            return (Match::tag(tag), tag);
         }
         let tag = Tag(self.random.below(3) | self.random.below(2) << 60);
         let masks = [TagMask::EXACT, TagMask(!(1 << 60)), TagMask(1 << 60), TagMask::ANY];
-        let which = Match::masked(tag, self.random.pick(&masks));
+        let mask = self.random.pick(&masks);
+        let which = Match::masked(tag, mask);
+        let bits = tag.0 & mask.0;
         if self.random.chance(1, 2) {
-            return which;
+            return (which, bits);
         }
         let source = self.random.pick(&self.sources);
-        which.from(source)
+        (which.from(source), bits)
     }
 
     fn step(&mut self) {
         match self.random.below(20) {
             0..=7 => self.send(),
             8..=14 => {
-                let which = self.which();
+                let (which, _) = self.which();
                 let room =
                     if self.for_nic { 1 << 16 } else { self.random.pick(&[16, 2048, 1 << 16]) };
                 let context = self.posted.len() as u64;
@@ -119,11 +127,13 @@ impl Program {
                 self.receiver.cancel_queued(request);
             }
             16 => {
-                let which = self.which();
+                let (which, bits) = self.which();
+                self.probed.push(bits);
                 self.receiver.probe(which).unwrap();
             }
             17 => {
-                let which = self.which();
+                let (which, bits) = self.which();
+                self.probed.push(bits);
                 self.held.extend(self.receiver.mprobe(which).unwrap());
             }
             18 => match self.held.pop() {
@@ -211,6 +221,20 @@ fn replayed(trace: &Trace) -> (BTreeMap<u64, usize>, u64, Fidelity) {
     (received, cancelled, fidelity.fidelity().unwrap())
 }
 
+/// The bits of tags that probes have looked for, without those that wait for the first messages.
+/// A trace has equal probes in a row that find nothing once.
+fn probes(trace: &Trace) -> Vec<u64> {
+    let bits = trace.ops.iter().filter_map(|op| match op {
+        TraceOp::Probe { pattern } | TraceOp::Mprobe { pattern, .. } => {
+            Some(pattern.tag().0 & pattern.mask().0)
+        }
+        _ => None,
+    });
+    let mut bits: Vec<u64> = bits.filter(|bits| *bits != u64::MAX).collect();
+    bits.dedup();
+    bits
+}
+
 fn nic(slots: u32, seed: u64) -> HwTags {
     let knobs = Knobs::random(seed);
     HwTags::Model(
@@ -224,8 +248,11 @@ fn agree(seed: u64, hw_tags: HwTags, file: &Path) -> u64 {
     for _ in 0..400 {
         program.step();
     }
+    let mut probed = std::mem::take(&mut program.probed);
+    probed.dedup();
     let (received, cancelled, hardware) = program.finish();
     let trace = read(file);
+    assert_eq!(probes(&trace), probed, "seed {seed}");
     let (again, cancelled_again, fidelity) = replayed(&trace);
     assert_eq!((again, cancelled_again), (received, cancelled), "seed {seed}");
     assert_eq!((fidelity.differing, fidelity.first), (0, 0), "seed {seed}");
