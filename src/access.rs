@@ -44,6 +44,8 @@ pub struct State {
     messages: Vec<(u64, Pattern)>,
     /// Threads asleep on the device's descriptor: the device stays armed as long as there are any.
     pub(crate) sleepers: usize,
+    /// Blocking calls of the worker that have a waker here.
+    calls_watching: usize,
     /// Whether the last attempt to arm the device has succeeded.
     is_armed: bool,
 }
@@ -56,6 +58,7 @@ impl State {
             numbered: 0,
             messages: Vec::new(),
             sleepers: 0,
+            calls_watching: 0,
             is_armed: false,
         }
     }
@@ -169,12 +172,14 @@ impl State {
             Awaited::Nothing => Vec::new(),
             Awaited::Ends if self.engine.requests_mut().watch_ends() => {
                 self.numbered += 1;
+                self.calls_watching += 1;
                 let watched = Watched::Ends(self.numbered);
                 self.wakers.insert(watched, waker.clone());
                 vec![watched]
             }
             Awaited::Ends => Vec::new(),
             Awaited::Message(pattern) => {
+                self.calls_watching += 1;
                 vec![Watched::Message(self.watch_message(pattern, waker.clone()))]
             }
             Awaited::Requests(requests) => {
@@ -190,11 +195,18 @@ impl State {
     /// Removes wakers that are this thread's own.
     pub(crate) fn unwatch_all(&mut self, watched: &[Watched]) {
         for watched in watched {
+            self.calls_watching -= usize::from(!matches!(watched, Watched::Request(_)));
             match watched {
                 Watched::Message(number) => drop(self.unwatch_message(*number)),
                 other => drop(self.wakers.remove(other)),
             }
         }
+    }
+
+    /// An error in the books of a worker that ends: no call of it waits any more.
+    pub(crate) fn audit(&self) -> Option<String> {
+        let count = self.calls_watching;
+        (count > 0).then(|| format!("{count} calls have left their wakers behind"))
     }
 
     /// Wakes `waker` once there is a message that matches, or once there can't be one any more. To

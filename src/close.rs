@@ -11,12 +11,13 @@ pub(crate) struct Close<A: Access> {
     pub(crate) drains: bool,
 }
 
-/// In a build with debug assertions: panics if the books of the engine are wrong, so that each test
+/// In a build with debug assertions: panics if the books of the worker are wrong, so that each test
 /// that closes a worker notices what was not given back.
 fn audit(state: &State, is_closed: bool) {
     if cfg!(debug_assertions) && !std::thread::panicking() {
-        let wrong = state.engine.as_dyn().audit(is_closed);
-        assert!(wrong.is_empty(), "an audit of the engine: {}", wrong.join("; "));
+        let mut wrong = state.engine.as_dyn().audit(is_closed);
+        wrong.extend(state.audit());
+        assert!(wrong.is_empty(), "an audit of the worker: {}", wrong.join("; "));
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tagmatch_os::safety::LongSleep;
 
 use crate::access::{Access, State};
-use crate::awaited::Awaited;
+use crate::awaited::{Awaited, Watched};
 use crate::crowding::WaitPlan;
 use crate::interrupt::{Blocked, Interrupter};
 use crate::long_sleep::{SleepBounds, describe, sleep_max, wait_for_events};
@@ -137,19 +137,34 @@ fn sleep_and_watch<A: Access, R>(
     // Without other threads, it is known by its waker alone that a thread waits for a message.
     let is_for_message = matches!(bounds.awaited, Awaited::Message(_));
     let waker = (A::SHARED || is_for_message).then(|| Waker::from(Arc::clone(eventfd)));
-    let mut watched = Vec::new();
+    let mut watch = WaitWakers { access, watched: Vec::new() };
     // Both under one lock: an end that is there when this thread watches the queue, and that
     // another thread takes before this one looks, would leave this thread without a waker.
     let mut look_and_watch = |state: &mut State| {
         let progress = look(state);
-        if let (Some(waker), None, true) = (&waker, &progress.1, watched.is_empty()) {
-            watched = state.watch_all(bounds.awaited, waker);
+        if let (Some(waker), None, true) = (&waker, &progress.1, watch.watched.is_empty()) {
+            watch.watched = state.watch_all(bounds.awaited, waker);
         }
         progress
     };
-    let found = sleep(access, bounds, &mut look_and_watch);
-    access.with(|state| state.unwatch_all(&watched));
-    found
+    sleep(access, bounds, &mut look_and_watch)
+}
+
+/// The wakers of a wait. Dropping it removes them, also if a waker of others has panicked.
+struct WaitWakers<'a, A: Access> {
+    access: &'a A,
+    watched: Vec<Watched>,
+}
+
+impl<A: Access> Drop for WaitWakers<'_, A> {
+    fn drop(&mut self) {
+        let mut state = self.access.lock();
+        state.unwatch_all(&self.watched);
+        // Another panic would end the process.
+        if !std::thread::panicking() {
+            A::unlock(state);
+        }
+    }
 }
 
 /// Makes progress until closing the worker would lose no message to another one, for at most
@@ -450,6 +465,7 @@ mod tests {
         let _moves_by_itself = a.progress_thread().unwrap();
         let apart = Arc::new(b.sleeper().unwrap());
         let (tell, told) = mpsc::channel();
+        let tell_early = tell.clone();
         let worker = b.clone();
         let asleep = Arc::clone(&apart);
         thread::spawn(move || {
@@ -473,6 +489,9 @@ mod tests {
         }
         apart.ring();
         assert_eq!(told.recv_timeout(PATIENCE), Ok(20), "never woken");
+        apart.ring();
+        thread::spawn(move || apart.sleep(Duration::from_secs(3600)).map(|()| tell_early.send(21)));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(21), "a ring before the sleep was lost");
     }
 
     #[test]

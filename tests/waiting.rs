@@ -2,8 +2,11 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +55,36 @@ fn a_wait_with_a_limit_ends_and_its_request_goes_on() {
         });
         assert_eq!(inbox, [9; 8]);
     }
+}
+
+/// A worker that ends panics if a call has left its waker behind.
+#[test]
+fn a_call_that_the_waker_of_another_thread_has_ended_by_a_panic_leaves_nothing_behind() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as planned");
+        }
+    }
+    let wait = WaitPolicy::default().spin(0).yields(0);
+    let a = SharedWorker::new(Config::default()).unwrap();
+    let b = SharedWorker::new(Config::default().wait(wait)).unwrap();
+    let to_b = a.connect(&b.address()).unwrap();
+    let _moves_by_itself = a.progress_thread().unwrap();
+    a.inject(to_b, 0, &[]).unwrap();
+    b.recv_blocking(Match::tag(0), &mut []).unwrap();
+    let mut receive = Box::pin(b.recv(Match::tag(1), vec![0; 8]));
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // So long that the other thread falls asleep.
+            thread::sleep(Duration::from_millis(100));
+            a.inject(to_b, 1, &[7; 8]).unwrap();
+        });
+        let probe = AssertUnwindSafe(|| b.probe_blocking(Match::tag(2)));
+        assert!(catch_unwind(probe).is_err());
+    });
 }
 
 #[test]
