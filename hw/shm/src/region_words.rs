@@ -21,6 +21,7 @@ use super::sync::{AtomicU64, fence};
 
 /// The words for regions in the header of the ring that the owner reads. The peer has mapped them.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct RegionWords {
     pub(crate) writing: WritingWord,
     /// Stored by the owner: its records have their keys combined with it ([`sealed`]). So bytes
@@ -37,6 +38,7 @@ pub(crate) fn sealed(key: u64, seal: u64) -> u64 {
 /// Whether a peer is writing into a region of the owner: the number of its write, which is odd
 /// while it writes. The peer stores it.
 #[derive(Default)]
+#[repr(transparent)]
 pub(crate) struct WritingWord(AtomicU64);
 
 /// A peer may write until this is dropped, if the record has its key.

@@ -17,6 +17,7 @@ use crate::sync::AtomicU64;
 
 /// The words of the ring that the receiver reads. The sender has mapped them.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Claims {
     /// A [`Claimed`]: stored by the receiver to begin with, and exchanged by both.
     claimed: AtomicU64,
