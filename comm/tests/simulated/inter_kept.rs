@@ -22,7 +22,8 @@ fn handlers_are_called_once_per_error_and_are_inherited() {
         assert!(matches!(inter.error_handler(), ErrorHandler::Calls(_)));
         let copy = inter.dup().await.unwrap();
         let small = inter.shrink().await.unwrap();
-        for inter in [&inter, &copy, &small] {
+        let part = inter.split(Some(0), 0).await.unwrap().unwrap();
+        for inter in [&inter, &copy, &small, &part] {
             let due = [(inter.id().bits(), inter.remote_id().bits(), ErrorClass::Argument)];
             assert!(inter.broadcast(InterRoot::Remote(9), vec![]).await.is_err());
             assert_eq!(news(), due);
