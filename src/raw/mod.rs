@@ -153,7 +153,7 @@ pub struct RegionName {
 }
 
 /// Exposes memory at a pointer to one-sided operations of peers, under a key that the caller has
-/// chosen, for interfaces whose regions have such keys (libfabric, SHMEM).
+/// chosen, for interfaces whose regions have such keys (libfabric).
 ///
 /// # Errors
 /// The worker has a region with this key, the device has no one-sided operations, or the memory is

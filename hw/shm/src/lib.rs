@@ -174,6 +174,8 @@ mod handshake;
 mod hints;
 mod inboxes;
 mod info;
+#[cfg(not(all(loom, test)))]
+mod layout;
 mod learned;
 mod lifelines;
 mod name;
