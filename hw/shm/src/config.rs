@@ -46,10 +46,11 @@ pub enum SenderWrites {
 
 /// Bytes of a ring, where no setting says it.
 const RING_BYTES: u32 = 256 << 10;
-/// The same on processors of AMD, for so many peers. A line that the reader's core has in its own
-/// cache is written at half the rate of one that only the shared cache has. Laps of 2 MiB leave
-/// none there: half a round trip of 8 KiB between two cores of an EPYC 9004 with one cache took
-/// 1290 ns with rings of 256 KiB, 950 with 1 MiB, 720 with 2 MiB and 690 with 4 MiB.
+/// Bytes of a ring to each of the first eight peers on processors of AMD. There, a line that the
+/// reader's core has in its own cache is written at half the rate of one that only the shared cache
+/// has, and laps of 2 MiB leave none in the reader's: half a round trip of 8 KiB between two cores
+/// of an EPYC 9004 with one cache took 1290 ns with rings of 256 KiB, 950 with 1 MiB, 720 with 2
+/// MiB and 690 with 4 MiB.
 const WIDE_BYTES: u32 = 2 << 20;
 const WIDE_PEERS: usize = 8;
 

@@ -72,7 +72,7 @@ struct LateWriter {
     ring: Ring,
     /// The number of that write.
     write: u64,
-    /// Of its process, if there is one in this namespace.
+    /// The process of the writer, if there is one in this namespace.
     pidfd: Option<OwnedFd>,
 }
 
