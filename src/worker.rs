@@ -389,6 +389,12 @@ impl<A: Access> WorkerOf<A> {
         self.access.with(|state| matches!(state.engine, WorkerEngine::Matching(_)))
     }
 
+    /// Whether the completion queue has an end. Makes no progress.
+    #[doc(hidden)]
+    pub fn has_ends(&self) -> bool {
+        self.access.with(|state| state.engine.requests().has_ends())
+    }
+
     /// Lets a thread sleep without holding the worker; see [`Sleeper`].
     ///
     /// # Errors

@@ -205,6 +205,9 @@ fn a_function_and_a_taker_get_the_oldest_ends_as_long_as_they_have_room() {
         worker.recv_queued(Match::tag(context), vec![0; 8], context).map(drop).unwrap();
         worker.inject(worker.oneself(), context, &[context as u8; 8]).unwrap();
     }
+    // Messages arrive in their order, so the others have ended once this one has come.
+    worker.inject(worker.oneself(), 6, &[6]).unwrap();
+    worker.recv(Match::tag(6), vec![0]).wait().unwrap();
     let mut given = Vec::new();
     let count = worker.each_end(2, |end| match end {
         End::Operation { context, .. } => given.push(context),

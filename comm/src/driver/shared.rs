@@ -58,6 +58,8 @@ pub(super) struct Sleepers {
     pub(super) has_watcher: bool,
     /// How often a watcher has woken.
     pub(super) wakes: u64,
+    /// [`Net::arrived`] before the last look for messages of the service.
+    pub(super) arrived: u64,
 }
 
 impl<N: Net> DriverState<N> {
@@ -120,6 +122,9 @@ impl<N: Net> Driver<N> {
         let mut state = self.lock();
         let DriverState { net, ft, machines, buffered, sleepers, .. } = &mut *state;
         let events = net.progress();
+        if sleepers.asleep > 0 {
+            sleepers.arrived = net.arrived();
+        }
         ft.progress(net, sleepers.asleep > 0);
         // They are dropped without the lock: they may hold the last handle of a communicator, whose
         // layers drop their own values then.

@@ -152,6 +152,10 @@ impl<'a, N: Net> Nap<'a, N> {
             // polls bring forward.
             return None;
         }
+        if state.net.arrived() != state.sleepers.arrived {
+            // A call has taken in a message since the service has looked for its own ones.
+            return None;
+        }
         let sleep_max = state.net.sleep_max();
         let is_polled = state.ft.take_polled() || is_polled;
         let sleep_max = if is_polled { polled_sleep.min(sleep_max) } else { sleep_max };
@@ -312,6 +316,27 @@ mod tests {
         // More steps than there are polls and yields before a sleep. Nothing else wakes the thread.
         let steps = 2 * (8192 + 200);
         runtime.world().driver().run(Stepping(steps)).unwrap();
+    }
+
+    #[test]
+    fn a_thread_does_not_sleep_while_a_message_waits_that_the_service_has_not_looked_for() {
+        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
+        let addresses = vec![worker.address()];
+        let net = WorkerNet::new(worker, addresses, 0).unwrap();
+        let runtime = Runtime::new(net, Config::default()).unwrap();
+        let world = runtime.world();
+        let driver = world.driver();
+        let nap = Nap::begin(driver);
+        driver.progress();
+        let taken_in = {
+            let state = driver.lock();
+            let worker = state.net.worker();
+            worker.inject(worker.oneself(), 0, &[1]).unwrap();
+            worker.probe_timeout(tagmatch::Match::tag(0), Duration::from_secs(20)).unwrap()
+        };
+        assert!(taken_in.is_some());
+        assert!(nap.sleep(POLLED_SLEEP[0], false).is_none());
+        assert_eq!(driver.lock().sleepers.wakes, 0, "it has slept");
     }
 
     #[test]

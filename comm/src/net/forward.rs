@@ -146,6 +146,7 @@ macro_rules! forward_net {
     };
     (@arm $net:ident) => {
         $crate::forward_net!(@call $net: fn arm(&mut self) -> bool);
+        $crate::forward_net!(@call $net: fn arrived(&self) -> u64);
     };
     (@reports_messages $net:ident) => {
         $crate::forward_net!(@call $net: fn reports_messages(&self) -> bool);

@@ -185,6 +185,13 @@ pub trait Net: Directory + 'static {
         false
     }
 
+    /// A number that changes with each message that has come and that no receive has taken,
+    /// whichever call has taken it in. A thread that sleeps looks for messages first: one that
+    /// comes in a later call than that rings no sleeper.
+    fn arrived(&self) -> u64 {
+        0
+    }
+
     /// Whether a message that no receive takes always ends a sleep that began before it was there.
     /// `false`: another thread's progress or a call of the transport may take it in without a sign,
     /// so a blocking probe looks for it again and again. Default: `false`.

@@ -527,7 +527,13 @@ impl<A: Access + 'static> Net for WorkerNet<A> {
     fn arm(&mut self) -> bool {
         self.is_armed = true;
         self.notify(None);
-        self.worker.arm()
+        self.worker.arm() && !self.worker.has_ends()
+    }
+
+    fn arrived(&self) -> u64 {
+        let counters = self.worker.counters();
+        let taken = counters.unexpected + counters.discarded + counters.lost_messages;
+        counters.unexpected_now.wrapping_add(taken)
     }
 
     fn reports_messages(&self) -> bool {
