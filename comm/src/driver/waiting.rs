@@ -326,15 +326,22 @@ mod tests {
         let runtime = Runtime::new(net, Config::default()).unwrap();
         let world = runtime.world();
         let driver = world.driver();
+        while !driver.lock().net.arm() {
+            driver.progress();
+        }
         let nap = Nap::begin(driver);
+        assert!(nap.may_sleep);
         driver.progress();
-        let taken_in = {
-            let state = driver.lock();
+        {
+            let mut state = driver.lock();
             let worker = state.net.worker();
             worker.inject(worker.oneself(), 0, &[1]).unwrap();
-            worker.probe_timeout(tagmatch::Match::tag(0), Duration::from_secs(20)).unwrap()
-        };
-        assert!(taken_in.is_some());
+            let any = tagmatch::Match::tag(0);
+            assert!(worker.probe_timeout(any, Duration::from_secs(20)).unwrap().is_some());
+            while !state.net.arm() {
+                state.net.progress();
+            }
+        }
         assert!(nap.sleep(POLLED_SLEEP[0], false).is_none());
         assert_eq!(driver.lock().sleepers.wakes, 0, "it has slept");
     }
