@@ -280,7 +280,7 @@ fn no_message_of_a_peer_does_harm() {
         messages().into_iter().partition(|message| message.name() == "last piece");
     try_all::<EngineRoom>(&situations, &[PARTNER], &others);
     try_all::<EngineRoom>(&[Situation::Putting], &[PARTNER], &last);
-    // What is under way with one peer is none of another peer's business.
+    // A peer changes nothing that is under way with another peer.
     let answers = others.into_iter().filter(|message| {
         !situations.iter().all(|of| EngineRoom::takes(*of, STRANGER, message) == Legality::Legal)
     });

@@ -291,6 +291,14 @@ mod tests {
     use crate::net::worker::WorkerNet;
     use crate::runtime::{Config, Runtime};
 
+    /// A job of one process.
+    fn alone() -> Runtime<WorkerNet> {
+        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
+        let addresses = vec![worker.address()];
+        let net = WorkerNet::new(worker, addresses, 0).unwrap();
+        Runtime::new(net, Config::default()).unwrap()
+    }
+
     /// Each step but the last one of so many asks for the next.
     struct Stepping(u32);
 
@@ -309,10 +317,7 @@ mod tests {
 
     #[test]
     fn a_thread_does_not_sleep_before_a_step_that_a_machine_has_asked_for() {
-        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
-        let addresses = vec![worker.address()];
-        let net = WorkerNet::new(worker, addresses, 0).unwrap();
-        let runtime = Runtime::new(net, Config::default()).unwrap();
+        let runtime = alone();
         // More steps than there are polls and yields before a sleep. Nothing else wakes the thread.
         let steps = 2 * (8192 + 200);
         runtime.world().driver().run(Stepping(steps)).unwrap();
@@ -320,10 +325,7 @@ mod tests {
 
     #[test]
     fn a_thread_does_not_sleep_while_a_message_waits_that_the_service_has_not_looked_for() {
-        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
-        let addresses = vec![worker.address()];
-        let net = WorkerNet::new(worker, addresses, 0).unwrap();
-        let runtime = Runtime::new(net, Config::default()).unwrap();
+        let runtime = alone();
         let world = runtime.world();
         let driver = world.driver();
         while !driver.lock().net.arm() {
@@ -348,11 +350,8 @@ mod tests {
 
     #[test]
     fn waits_hardly_poll_while_other_threads_want_the_processor() {
-        let worker = tagmatch::Worker::new(tagmatch::Config::default()).unwrap();
-        let addresses = vec![worker.address()];
         // More processors than processes, so that blocking calls poll at first.
-        let net = WorkerNet::new(worker, addresses, 0).unwrap();
-        let runtime = Runtime::new(net, Config::default()).unwrap();
+        let runtime = alone();
         let world = runtime.world();
         let driver = world.driver();
         assert_eq!(Waiting::new(driver).looks(), LOOKS);
