@@ -4,10 +4,10 @@
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, EventDescriptor, EventSink, Exposure, ExposureId,
-    Flush, JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId, Polled, PublishedRegion,
-    RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, Registered,
-    TagList, hand_on,
+    AccessLimits, Address, Buffer, Device, DeviceError, Event, EventDescriptor, EventSink,
+    Exposure, ExposureId, Flush, JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId,
+    Polled, PublishedRegion, RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess,
+    RegionPlace, Registered, TagList, hand_on,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -202,6 +202,10 @@ impl Device for WorkerDevice {
 
     fn unpublish(&mut self, key: u64) -> bool {
         on!(self, device => device.unpublish(key))
+    }
+
+    fn access_limits(&self, peer: PeerId) -> AccessLimits {
+        on!(self, device => device.access_limits(peer))
     }
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {

@@ -52,8 +52,12 @@ fn contents(region: &LocalRegion) -> Vec<u8> {
 }
 
 fn refusal<T: tagmatch::Output>(p: &Pair, request: Request<T>) -> RemoteFault {
-    match p.end(request).map(drop).unwrap_err() {
-        Failed { error: Error::Operation(Fault::Remote { fault, .. }), .. } => fault,
+    fault_of(p.end(request)).unwrap()
+}
+
+fn fault_of<T>(result: Result<T, Failed>) -> Option<RemoteFault> {
+    match result.map(drop).err()? {
+        Failed { error: Error::Operation(Fault::Remote { fault, .. }), .. } => Some(fault),
         other => panic!("{other}"),
     }
 }
@@ -98,6 +102,39 @@ fn over_shared_memory_puts_and_gets_need_nothing_of_the_regions_owner() {
     let (_region, remote) = exposed(&by_messages, vec![0; 10], Rights::ALL).unwrap();
     by_messages.ok(remote.put(0, bytes(10)));
     assert_eq!(by_messages.a.counters().direct_remote, 0);
+}
+
+/// Short ones are messages there. The order holds among both.
+#[test]
+fn over_tcp_long_puts_and_gets_are_streamed_and_keep_their_order_beside_messages() {
+    const LONG: usize = 200_000;
+    let p = pair();
+    let Some((region, remote)) = exposed(&p, vec![0; LONG], Rights::ALL) else { return };
+    if device() != "tcp" {
+        return;
+    }
+    let mut expected = vec![0; LONG];
+    let mut puts = Vec::new();
+    let mut gets = Vec::new();
+    for round in 0..20u8 {
+        // Several streams follow each other, then two messages, and no end is waited for.
+        for (at, length) in [(0, LONG), (7, 100_000), (round.into(), 100_000), (50, 900), (60, 9)] {
+            let stamp = round.wrapping_mul(7).wrapping_add(length.to_le_bytes()[0]).max(1);
+            expected[at..at + length].fill(stamp);
+            puts.push(remote.put(at as u64, vec![stamp; length]));
+        }
+        gets.push((expected.clone(), remote.get(0, vec![0; LONG])));
+        p.a.fence(p.to_b).unwrap();
+    }
+    for (expected, get) in gets {
+        assert!(p.ok(get).data() == expected, "a get has not seen the puts before it");
+    }
+    for put in puts {
+        p.ok(put);
+    }
+    assert!(contents(&region) == expected);
+    // The gets are messages: some were under way when they began.
+    assert_eq!(p.a.counters().direct_remote, 20 * 3);
 }
 
 #[test]
@@ -212,23 +249,23 @@ fn a_put_that_is_too_long_writes_nothing() {
 #[test]
 fn a_region_that_closes_ends_what_is_under_way_and_nobody_reaches_its_memory() {
     for p in pairs() {
-        let Some((region, remote)) = exposed(&p, bytes(4 << 20), Rights::ALL) else { return };
-        let gets: Vec<_> = (0..3).map(|_| remote.get(0, vec![0; 4 << 20])).collect();
-        let puts: Vec<_> = (0..3).map(|_| remote.put(0, vec![1; 4 << 20])).collect();
+        let length = 16 << 20;
+        let Some((region, remote)) = exposed(&p, bytes(length), Rights::ALL) else { return };
+        let gets: Vec<_> = (0..3).map(|_| remote.get(0, vec![0; length])).collect();
+        let puts: Vec<_> = (0..3).map(|_| remote.put(0, vec![1; length])).collect();
         for _ in 0..3 {
             p.b.progress();
             p.a.progress();
         }
         let memory = region.close();
         let before = memory.to_vec();
-        for get in gets {
-            let fault = refusal(&p, get);
-            assert!(matches!(fault, RemoteFault::Closed | RemoteFault::NoRegion), "{fault}");
-        }
-        for put in puts {
-            let fault = refusal(&p, put);
-            assert!(matches!(fault, RemoteFault::Closed | RemoteFault::NoRegion), "{fault}");
-        }
+        // The last ones were under way. Earlier ones may have been done.
+        let gets: Vec<_> = gets.into_iter().map(|get| fault_of(p.end(get))).collect();
+        let puts: Vec<_> = puts.into_iter().map(|put| fault_of(p.end(put))).collect();
+        assert!(gets[2].is_some() && puts[2].is_some(), "{gets:?} {puts:?}");
+        let is_of_close =
+            |fault: &RemoteFault| matches!(fault, RemoteFault::Closed | RemoteFault::NoRegion);
+        assert!(gets.iter().chain(&puts).flatten().all(is_of_close), "{gets:?} {puts:?}");
         assert_eq!(memory[..], before, "memory of a closed region was changed");
     }
 }

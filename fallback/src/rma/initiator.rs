@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, Buffer, Bytes, PeerId, Refused as DeviceRefused, RegionAccess,
-    RegionPlace, RegionSpan,
+    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, PeerId, Refused as DeviceRefused,
+    RegionAccess, RegionPlace, RegionSpan,
 };
 use tagmatch_soft::Tag;
 
@@ -146,6 +146,15 @@ impl PendingOperation {
             RemoteAction::Atomic { old, .. } => old.is_some(),
         }
     }
+
+    /// The device returns the buffer of a put or a get.
+    fn give_back(&mut self, buffer: Buffer) {
+        if let RemoteAction::Put { from: own, .. } | RemoteAction::Get { into: own } =
+            &mut self.action
+        {
+            *own = buffer;
+        }
+    }
 }
 
 /// The initiator's state of the operations to one owner.
@@ -158,8 +167,10 @@ pub(crate) struct InitiatorSide {
     unanswered: u32,
     /// The next operation waits for all earlier ones.
     fence: bool,
-    /// The device does the oldest operation, and has its buffer. Nothing else is under way.
-    is_accessing: bool,
+    /// Operations whose buffers the device has, to do them by itself. No message is under way.
+    accessing: usize,
+    /// Older operations that the device has not done: messages do them once it has no other.
+    undone: usize,
 }
 
 /// The result of an attempt to send.
@@ -213,40 +224,61 @@ impl InitiatorSide {
         });
     }
 
-    /// The oldest operation, for the device to do without a message. `None`: there is none that the
-    /// device could do, or another one is under way, which would lose its place in the order.
-    /// [`InitiatorSide::accessed`] follows.
-    pub(crate) fn next_access(&mut self, peer: PeerId) -> Option<RegionAccess> {
-        let is_alone = self.sending == 0 && self.unanswered == 0 && !self.is_accessing;
-        let op = self.operations.front_mut().filter(|op| is_alone && op.sent == 0)?;
+    /// The next operation, for the device to do without a message. `None`: there is none that the
+    /// device could do, or an earlier one is under way by messages, which would lose its place in
+    /// the order. [`InitiatorSide::accessed`] or [`InitiatorSide::not_begun`] follows.
+    pub(crate) fn next_access(
+        &mut self,
+        peer: PeerId,
+        limits: AccessLimits,
+    ) -> Option<RegionAccess> {
+        let may_begin = self.sending == 0
+            && self.unanswered == 0
+            && self.undone == 0
+            && self.accessing < limits.at_once;
+        let has_earlier = self.accessing > 0;
+        let op = self.operations.get_mut(self.accessing).filter(|op| may_begin && op.sent == 0)?;
+        if op.is_fenced && has_earlier {
+            return None;
+        }
         let (kind, buffer) = match &mut op.action {
             RemoteAction::Put { from, notice: None } => (AccessKind::Write, from),
             RemoteAction::Get { into } => (AccessKind::Read, into),
             _ => return None,
         };
         // An operation without bytes is checked by the owner, too.
-        if op.place.is_none() || buffer.is_empty() {
+        if op.place.is_none() || buffer.is_empty() || buffer.len() < limits.bytes_min {
             return None;
         }
         let place = std::mem::take(&mut op.place);
         let of = RegionSpan { key: op.key.0, place, offset: op.offset };
-        self.is_accessing = true;
+        self.accessing += 1;
         Some(RegionAccess { peer, of, kind, buffer: std::mem::take(buffer) })
     }
 
-    /// The device has done the oldest operation, or hasn't: then messages do it.
+    /// The device has not begun the operation that [`InitiatorSide::next_access`] gave: messages do
+    /// it.
+    pub(crate) fn not_begun(&mut self, buffer: Buffer) {
+        self.accessing -= 1;
+        if let Some(op) = self.operations.get_mut(self.accessing) {
+            op.give_back(buffer);
+        }
+    }
+
+    /// The device has done the oldest operation that it had, or hasn't: then messages do it.
     pub(crate) fn accessed(&mut self, end: AccessEnd, requests: &mut Requests) {
         let AccessEnd { peer, buffer, is_done } = end;
-        let op = self.operations.front_mut().filter(|_| self.is_accessing);
+        let op = self.operations.get_mut(self.undone).filter(|_| self.accessing > 0);
         let Some(op) = op else { return };
-        self.is_accessing = false;
-        if let RemoteAction::Put { from: own, .. } | RemoteAction::Get { into: own } =
-            &mut op.action
-        {
-            *own = buffer;
-        }
+        op.give_back(buffer);
+        self.accessing -= 1;
         if is_done {
-            self.end_oldest(peer, requests);
+            self.end_at(self.undone, peer, requests);
+        } else {
+            self.undone += 1;
+        }
+        if self.accessing == 0 {
+            self.undone = 0;
         }
     }
 
@@ -258,7 +290,7 @@ impl InitiatorSide {
     ) -> RmaSent {
         let is_first = self.sending == 0;
         let Some(op) = self.operations.get_mut(self.sending) else { return RmaSent::Nothing };
-        let is_held_back = op.is_fenced && !is_first || self.is_accessing;
+        let is_held_back = op.is_fenced && !is_first || self.accessing > 0;
         if is_held_back || self.unanswered >= UNANSWERED_MAX {
             return RmaSent::Nothing;
         }
@@ -408,12 +440,12 @@ impl InitiatorSide {
             return;
         }
         self.sending -= 1;
-        self.end_oldest(peer, requests);
+        self.end_at(0, peer, requests);
     }
 
-    /// Ends the oldest operation.
-    fn end_oldest(&mut self, peer: PeerId, requests: &mut Requests) {
-        let Some(op) = self.operations.pop_front() else { return };
+    /// Ends an operation: the oldest one has the number 0.
+    fn end_at(&mut self, number: usize, peer: PeerId, requests: &mut Requests) {
+        let Some(op) = self.operations.remove(number) else { return };
         if self.operations.is_empty() {
             self.fence = false;
         }
@@ -426,10 +458,11 @@ impl InitiatorSide {
 
     /// An error in the books.
     pub(super) fn audit(&self) -> Option<String> {
-        if self.is_accessing
-            && (self.operations.is_empty() || self.sending > 0 || self.unanswered > 0)
+        let by_device = self.accessing + self.undone;
+        if by_device > 0 && (self.accessing == 0 || self.sending > 0 || self.unanswered > 0)
+            || by_device > self.operations.len()
         {
-            return Some("the device does an operation beside others".to_owned());
+            return Some("the device does an operation beside messages".to_owned());
         }
         let unanswered: u32 = self.operations.iter().map(|op| op.asked - op.answered).sum();
         let sent = self.operations.iter().take_while(|op| op.is_sent).count();

@@ -8,13 +8,15 @@
 //!    operation has ended when its answer has arrived, so its bytes are visible to the owner's
 //!    processors then.
 //!
-//! **Without messages.** A device may do a put or a get by itself ([`Device::access`]), without the
-//! owner's progress. It is asked only for the oldest operation to a peer, and only while none to
-//! this peer is under way by messages; nothing else goes out to the peer until it has ended. So
-//! the order below holds as if the operation were a message whose answer has come. Where the
-//! device can't do it, or finds anything wrong, messages do the whole operation: the owner says
-//! what is wrong. A put with a notice, an atomic operation, and an operation without bytes are
-//! messages always.
+//! **Without messages.** A device may do puts and gets by itself ([`Device::access`]). It gets them
+//! in their order, and only while none to this peer is under way by messages; no message of
+//! another operation goes out to the peer until they have ended. So the order below holds as if
+//! these operations were messages whose answers have come. A device that is given an operation
+//! while it does another one keeps the order among them ([`AccessLimits`]). What the device can't
+//! do, or finds anything wrong with, messages do: the owner says what is wrong. A put with a
+//! notice, an atomic operation, and an operation without bytes are messages always.
+//!
+//! [`AccessLimits`]: tagmatch_device::AccessLimits
 //!
 //! **Order.** The operations of one initiator to one owner are done in the order in which they
 //! began, except that the bytes of a get are read while its answer goes out, which may be after
@@ -155,16 +157,16 @@ impl Rma {
 
     /// Sends answers and operations to a peer in turn, until its turn is over. The device does an
     /// operation by itself if it can.
-    pub(crate) fn send<D: Device>(
-        &mut self,
-        peer: &Peer,
-        device: &mut D,
-        requests: &mut Requests,
-    ) -> RmaTurn {
+    pub(crate) fn send<D: Device>(&mut self, peer: &Peer, device: &mut D) -> RmaTurn {
         let id = peer.id;
-        let access = self.peers.get_mut(&id).and_then(|peer| peer.initiator.next_access(id));
-        if let Some(Err(buffer)) = access.map(|access| device.access(access)) {
-            self.accessed(AccessEnd { peer: id, buffer, is_done: false }, requests);
+        if let Some(RmaPeer { initiator, .. }) = self.peers.get_mut(&id) {
+            let limits = device.access_limits(id);
+            while let Some(access) = initiator.next_access(id, limits) {
+                if let Err(buffer) = device.access(access) {
+                    initiator.not_begun(buffer);
+                    break;
+                }
+            }
         }
         self.send_to(id, MESSAGE_MAX.min(peer.eager_max + TMH_BYTES), |header, payload| {
             device.send(id, Outgoing { header, payload, immediate: None })

@@ -158,8 +158,8 @@ impl Sending {
     }
 
     fn flush_rma<D: Device>(&mut self, state: &mut ProtocolState, device: &mut D, id: PeerId) {
-        let ProtocolState { rma, peers, requests, .. } = state;
-        match rma.send(&peers[id.index()], device, requests) {
+        let ProtocolState { rma, peers, .. } = state;
+        match rma.send(&peers[id.index()], device) {
             RmaTurn::Over => {}
             RmaTurn::More => {
                 self.has_more = true;

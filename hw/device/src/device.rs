@@ -17,8 +17,8 @@
 use std::os::fd::BorrowedFd;
 
 use crate::{
-    AccessEnd, Address, Buffer, Bytes, DeviceError, DownReason, Flush, LearnedChoice, PeerId,
-    PublishedRegion, RawMemory, RegionAccess, RegionPlace, Registered, TagEvent, TagList,
+    AccessEnd, AccessLimits, Address, Buffer, Bytes, DeviceError, DownReason, Flush, LearnedChoice,
+    PeerId, PublishedRegion, RawMemory, RegionAccess, RegionPlace, Registered, TagEvent, TagList,
 };
 
 /// The limits of a device.
@@ -325,8 +325,16 @@ pub trait Device {
         true
     }
 
-    /// Starts to read or write a region of a peer without the peer's progress. If the call returns
-    /// `Ok`, [`Event::AccessDone`] ends the access. The accesses to one peer end in their order.
+    /// Which accesses to a peer this device takes.
+    fn access_limits(&self, peer: PeerId) -> AccessLimits {
+        let _ = peer;
+        AccessLimits::default()
+    }
+
+    /// Starts to read or write a region of a peer: over shared memory without the peer's progress,
+    /// over TCP when the peer's device is polled. If the call returns `Ok`, [`Event::AccessDone`]
+    /// ends the access. The accesses to one peer take effect, and end, in their order, except that
+    /// a read may see what a later write has written.
     ///
     /// # Errors
     /// Returns the buffer: this device can't do that by itself. By default it never can.

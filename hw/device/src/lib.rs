@@ -90,7 +90,7 @@ pub use peer_table::{PeerState, PeerTable};
 pub use quota::Quota;
 pub use read_message::ReadMessage;
 pub use region_access::{
-    AccessEnd, AccessKind, PublishedRegion, RegionAccess, RegionPlace, RegionSpan,
+    AccessEnd, AccessKind, AccessLimits, PublishedRegion, RegionAccess, RegionPlace, RegionSpan,
 };
 pub use registered::{RawMemory, Registered};
 pub use release::{OtherRelease, Release};

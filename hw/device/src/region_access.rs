@@ -1,4 +1,4 @@
-//! Regions of memory that peers read and write by themselves, without messages.
+//! Regions of memory that devices read and write for a peer, without messages of the protocol.
 
 use crate::{Buffer, PeerId};
 
@@ -14,6 +14,9 @@ pub struct RegionPlace {
 }
 
 impl RegionPlace {
+    /// The place of a region that its owner's device finds by the key alone.
+    pub const BY_KEY: RegionPlace = RegionPlace { record: 1, address: 0 };
+
     /// Whether peers can't access the region by themselves.
     pub fn is_none(&self) -> bool {
         self.record == 0
@@ -66,6 +69,23 @@ pub struct RegionAccess {
     /// The local bytes. The device owns it until
     /// [`Event::AccessDone`](crate::Event::AccessDone).
     pub buffer: Buffer,
+}
+
+/// Which accesses to a peer a device takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessLimits {
+    /// How many may be under way at a time. If more than one: an access that ends without being
+    /// done is one that the owner doesn't allow, so that its messages find an error, too. An
+    /// access that begins later may have been done.
+    pub at_once: usize,
+    /// An access to fewer bytes than these is better done by messages.
+    pub bytes_min: usize,
+}
+
+impl Default for AccessLimits {
+    fn default() -> Self {
+        AccessLimits { at_once: 1, bytes_min: 1 }
+    }
 }
 
 /// The end of an access.

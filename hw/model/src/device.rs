@@ -5,8 +5,8 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use tagmatch_device::{
-    Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure,
-    ExposureId, Flush, Incoming, Join, LearnedChoice, Limits, Network, Outgoing, PeerId,
+    AccessLimits, Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor,
+    Exposure, ExposureId, Flush, Incoming, Join, LearnedChoice, Limits, Network, Outgoing, PeerId,
     PeerNumbers, PublishedRegion, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
     RegionAccess, RegionPlace, Registered, TagCaps, TagList,
 };
@@ -191,6 +191,10 @@ impl<D: Device> Device for Model<D> {
 
     fn unpublish(&mut self, key: u64) -> bool {
         self.inner.unpublish(key)
+    }
+
+    fn access_limits(&self, peer: PeerId) -> AccessLimits {
+        self.inner.access_limits(peer)
     }
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {

@@ -4,9 +4,10 @@ use std::fmt;
 
 use tagmatch_device::contents::{Contents, route};
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Flush, Join, JoinAndSleep,
-    LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, RawMemory,
-    ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, Registered, TagList,
+    AccessLimits, Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Flush, Join,
+    JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion,
+    RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, Registered,
+    TagList,
 };
 use tagmatch_os::event::Epoll;
 
@@ -242,20 +243,34 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         on_device_of!(self, request.peer, device => device.read(request))
     }
 
-    /// The local device alone lets its peers do that.
+    /// A token has one place: the local device's, if that device publishes the region. Networks
+    /// find regions by their keys alone.
     fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
-        self.local.publish(region)
+        let mut place = self.local.publish(region);
+        for network in self.networks.devices_mut() {
+            let of_network = network.publish(region);
+            if place.is_none() {
+                place = of_network;
+            }
+        }
+        place
     }
 
     fn unpublish(&mut self, key: u64) -> bool {
-        self.local.unpublish(key)
+        let mut is_left_alone = self.local.unpublish(key);
+        for network in self.networks.devices_mut() {
+            is_left_alone &= network.unpublish(key);
+        }
+        is_left_alone
+    }
+
+    fn access_limits(&self, peer: PeerId) -> AccessLimits {
+        let network = self.networks.of(peer).map(|network| network.access_limits(peer));
+        network.unwrap_or_else(|| self.local.access_limits(peer))
     }
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
-        match self.networks.of(access.peer) {
-            Some(_) => Err(access.buffer),
-            None => self.local.access(access),
-        }
+        on_device_of!(self, access.peer, device => device.access(access))
     }
 
     #[inline(always)]

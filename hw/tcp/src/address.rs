@@ -9,7 +9,7 @@ use tagmatch_device::{Address, DeviceError, Network};
 /// The first bytes of each connection.
 pub(crate) const MAGIC: [u8; 4] = *b"TMtp";
 /// Version of the protocol. Every change of it increases it.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// The port.
 const FIXED: usize = 2;
 const V4: u8 = 4;

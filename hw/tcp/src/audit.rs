@@ -45,7 +45,10 @@ impl Tcp {
             note(is_busy == listed.contains(&peer), format!("{peer:?} is busy, or listed, alone"));
             let waits = out.accepted() > out.taken() && !connection.is_broken;
             note(is_busy || !waits, format!("nobody looks whether the machine of {peer:?} lives"));
-            if let Some(what) = out.error().or_else(|| connection.reads.error()) {
+            if let Some(what) = out.error().or_else(|| connection.reads.error()).or_else(|| {
+                // A broken connection begins nothing.
+                connection.accesses.error(out).filter(|_| !connection.is_broken)
+            }) {
                 note(false, format!("{peer:?}: {what}"));
             }
         }

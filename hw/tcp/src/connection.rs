@@ -3,11 +3,15 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use tagmatch_device::Room;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::tcp;
 
+use super::accesses::Accesses;
 use super::hosts::Host;
+use super::puts::PutsOfPeer;
 use super::reads::ReadsFromPeer;
+use super::regions::OpenRegions;
 use super::send_half::SendHalf;
 
 /// A connection whose both ends have proved themselves.
@@ -15,6 +19,8 @@ pub(crate) struct Connection {
     pub(crate) socket: PeerSocket,
     pub(crate) out: SendHalf,
     pub(crate) reads: ReadsFromPeer,
+    pub(crate) accesses: Accesses,
+    pub(crate) puts: PutsOfPeer,
     /// The part of a frame that has arrived.
     pub(crate) partial: Vec<u8>,
     /// Longest message that the peer receives, in bytes.
@@ -37,6 +43,8 @@ impl Connection {
             socket,
             out: SendHalf::default(),
             reads: ReadsFromPeer::default(),
+            accesses: Accesses::default(),
+            puts: PutsOfPeer::default(),
             partial: Vec::new(),
             message_max,
             is_room_watched: false,
@@ -50,6 +58,24 @@ impl Connection {
     #[inline]
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+
+    /// Bytes of the current frame that are still to come, of a read or of a put.
+    #[inline]
+    pub(crate) fn landing(&self) -> usize {
+        self.reads.landing() + self.puts.landing()
+    }
+
+    /// Notes that so many of these bytes have come. `true`: an answer is to be sent.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn advance(&mut self, count: usize) -> Result<bool, &'static str> {
+        if self.puts.landing() > 0 {
+            return self.puts.advance(count, &mut self.out);
+        }
+        self.reads.advance(count);
+        Ok(false)
     }
 
     /// Nothing can be sent any more. What the peer has sent before is still received, and then the
@@ -78,4 +104,14 @@ impl Connection {
         self.messages_acknowledged = self.out.messages() - left;
         usize::try_from(left).unwrap_or(usize::MAX)
     }
+}
+
+/// The place for the bytes of a read or a put that are still to come of the current frame. `None`:
+/// they are dropped.
+pub(crate) fn landing_room<'a>(
+    reads: &'a mut ReadsFromPeer,
+    puts: &mut PutsOfPeer,
+    regions: &'a mut OpenRegions,
+) -> Option<Room<'a>> {
+    if puts.landing() > 0 { puts.room(regions) } else { reads.room() }
 }

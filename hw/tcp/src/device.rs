@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use tagmatch_device::slab::Slab;
 use tagmatch_device::{
-    Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor, Exposure, ExposureId,
-    Exposures, Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, Quota,
-    ReadError, ReadMode, ReadRequest, Refused, WaitingPeers,
+    AccessLimits, Address, Buffer, Device, DeviceError, DownReason, Event, EventDescriptor,
+    Exposure, ExposureId, Flush, InCall, Join, Limits, Network, Outgoing, PeerId, PeerNumbers,
+    PublishedRegion, Quota, ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace,
+    WaitingPeers,
 };
 use tagmatch_os::event::{Epoll, Timer};
 use tagmatch_os::process::Pid;
@@ -17,6 +18,7 @@ use tagmatch_os::random;
 use tagmatch_os::tcp::TcpOptions;
 use tagmatch_secret::Secret;
 
+use super::accesses::ACCESSES_MAX;
 use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
@@ -31,7 +33,11 @@ use super::peers::{PeerState, Peers};
 use super::ready::ReadyList;
 use super::refused_machines::RefusedMachines;
 use super::send_half::Unsent;
+use super::sources::SharedMemory;
 use super::unsent::UNSENT_MIN;
+
+/// Puts and gets of fewer bytes are messages: they are copied once more, and need fewer system calls.
+const ACCESS_BYTES_MIN: usize = 16 << 10;
 
 /// The TCP device. See the [crate](crate) for how it works.
 ///
@@ -59,7 +65,7 @@ pub struct Tcp {
     /// Connections that were disconnected, whose last bytes are on their way.
     pub(crate) leaving: Slab<Leaving>,
 
-    pub(crate) exposures: Exposures,
+    pub(crate) memory: SharedMemory,
     pub(crate) inbox: ReceiveBuffer,
     /// Messages to oneself, header and payload in one run.
     pub(crate) own_messages: VecDeque<(Option<u32>, Vec<u8>)>,
@@ -115,7 +121,7 @@ impl Tcp {
             hosts: Quota::new(config.host_peers_max),
             waiting: WaitingPeers::default(),
             leaving: Slab::default(),
-            exposures: Exposures::default(),
+            memory: SharedMemory::default(),
             inbox: ReceiveBuffer::new(config.message_max as usize),
             own_messages: VecDeque::new(),
             own_bytes: 0,
@@ -250,15 +256,32 @@ impl Device for Tcp {
         reader: PeerId,
         buffer: Buffer,
     ) -> Result<Exposure, (Buffer, DeviceError)> {
-        self.exposures.expose(reader, buffer)
+        self.memory.exposures.expose(reader, buffer)
     }
 
     fn withdraw(&mut self, reader: PeerId, id: ExposureId) -> Option<Buffer> {
-        self.exposures.withdraw(reader, id)
+        self.memory.exposures.withdraw(reader, id)
     }
 
     fn read(&mut self, request: ReadRequest) -> Result<(), (Buffer, ReadError)> {
         self.start_read(request)
+    }
+
+    fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
+        self.memory.regions.publish(region)
+    }
+
+    fn unpublish(&mut self, key: u64) -> bool {
+        self.memory.regions.unpublish(key);
+        true
+    }
+
+    fn access_limits(&self, _: PeerId) -> AccessLimits {
+        AccessLimits { at_once: ACCESSES_MAX, bytes_min: ACCESS_BYTES_MIN }
+    }
+
+    fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        self.start_access(access)
     }
 
     #[inline]

@@ -1,16 +1,22 @@
 //! How connections begin and end, and how their sending half is kept going.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
-use tagmatch_device::{Buffer, DownReason, Event, Flush, Limits, PeerId, ReadError, ReadRequest};
+use tagmatch_device::{
+    AccessEnd, AccessKind, Buffer, DownReason, Event, Flush, Limits, PeerId, ReadError,
+    ReadRequest, RegionAccess,
+};
 use tagmatch_os::peer_socket::PeerSocket;
 
+use super::accesses::{Accesses, EndedAccess};
 use super::connection::Connection;
 use super::device::Tcp;
 use super::flush_wait::FlushWait;
 use super::leaving::Leaving;
 use super::numbers::Watched;
 use super::peers::PeerState;
+use super::reads::{EndedRead, ReadOf};
 
 impl Tcp {
     /// Both ends of a connection have proved themselves.
@@ -55,13 +61,14 @@ impl Tcp {
             }
             Some(PeerState::Oneself) => {
                 let ReadRequest { remote, mut into, token, .. } = request;
-                let result = match (self.exposures.readable_by(peer).bytes(remote), into.room()) {
-                    (Some(bytes), Some(room)) => {
-                        room.fill(bytes);
-                        Ok(())
-                    }
-                    _ => Err(ReadError::BadSpan),
-                };
+                let result =
+                    match (self.memory.exposures.readable_by(peer).bytes(remote), into.room()) {
+                        (Some(bytes), Some(room)) => {
+                            room.fill(bytes);
+                            Ok(())
+                        }
+                        _ => Err(ReadError::BadSpan),
+                    };
                 self.events.push_back(Event::ReadDone { token, into, result });
                 Ok(())
             }
@@ -72,21 +79,65 @@ impl Tcp {
         }
     }
 
+    /// See [`Device::access`](tagmatch_device::Device::access).
+    pub(crate) fn start_access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
+        let RegionAccess { peer, of, kind, ref buffer } = access;
+        let can_be_read_into = kind == AccessKind::Write || buffer.is_writable();
+        let is_possible = !of.place.is_none() && !buffer.is_empty() && can_be_read_into;
+        match self.peers.connection_mut(peer) {
+            Some(connection) if is_possible => connection.accesses.add(access),
+            _ => return Err(access.buffer),
+        }
+        self.push(peer);
+        Ok(())
+    }
+
     /// Sends what waits for a peer, as far as there is room.
     pub(crate) fn push(&mut self, peer: PeerId) {
         let Some(connection) = self.peers.connection_mut(peer) else { return };
         if connection.is_broken {
             return;
         }
-        let readable = self.exposures.readable_by(peer);
-        let result = connection.out.push(connection.socket.as_fd(), readable);
-        if result.is_err() {
-            connection.note_broken();
+        loop {
+            let Connection { socket, out, reads, accesses, .. } = connection;
+            accesses.begin_next(out, reads);
+            let sources = self.memory.for_peer(peer, accesses.put());
+            let result = out.push(socket.as_fd(), sources);
+            if result.is_err() {
+                connection.note_broken();
+                break;
+            }
+            if !connection.accesses.may_begin(&connection.out) {
+                break;
+            }
         }
         if connection.busy_since.is_none() {
             self.note_busy(peer);
         }
         self.watch_room(peer);
+    }
+
+    /// A read has ended.
+    pub(crate) fn end_read(&mut self, peer: PeerId, ended: EndedRead) {
+        let EndedRead { of, into, result } = ended;
+        match of {
+            ReadOf::Exposed(token) => {
+                self.events.push_back(Event::ReadDone { token, into, result });
+            }
+            ReadOf::Region(id) => {
+                if let Some(connection) = self.peers.connection_mut(peer) {
+                    let is_done = result.is_ok();
+                    connection.accesses.end_get(id, EndedAccess { buffer: into, is_done });
+                    self.report_accesses(peer);
+                }
+            }
+        }
+    }
+
+    /// Reports the accesses to a peer that have ended.
+    pub(crate) fn report_accesses(&mut self, peer: PeerId) {
+        let Some(connection) = self.peers.connection_mut(peer) else { return };
+        report_ended(&mut connection.accesses, peer, &mut self.events);
     }
 
     /// Has room in a peer's socket reported if something waits for it.
@@ -129,10 +180,20 @@ impl Tcp {
         if connection.busy_since.is_some() {
             self.busy.retain(|other| *other != peer);
         }
-        for (token, into) in connection.reads.take_all() {
-            let result = Err(ReadError::PeerDown);
-            self.events.push_back(Event::ReadDone { token, into, result });
+        connection.out.keep_put(self.memory.for_peer(peer, connection.accesses.put()));
+        for EndedRead { of, into, result } in connection.reads.take_all() {
+            match of {
+                ReadOf::Exposed(token) => {
+                    self.events.push_back(Event::ReadDone { token, into, result });
+                }
+                ReadOf::Region(id) => {
+                    let ended = EndedAccess { buffer: into, is_done: false };
+                    connection.accesses.end_get(id, ended);
+                }
+            }
         }
+        connection.accesses.end_all();
+        report_ended(&mut connection.accesses, peer, &mut self.events);
         let unacknowledged = connection.unacknowledged_messages();
         // A peer that has left has received what it wanted to, as far as it was sent.
         let has_taken = reason == DownReason::Left && !connection.out.has_to_send();
@@ -185,5 +246,12 @@ impl Tcp {
             0 => Flush::Done,
             messages => Flush::Lost { messages },
         }
+    }
+}
+
+/// Reports accesses that have ended, in their order.
+fn report_ended(accesses: &mut Accesses, peer: PeerId, events: &mut VecDeque<Event<'static>>) {
+    while let Some(EndedAccess { buffer, is_done }) = accesses.next_ended() {
+        events.push_back(Event::AccessDone(AccessEnd { peer, buffer, is_done }));
     }
 }

@@ -10,7 +10,10 @@
 //! | 8..12 | a word, little-endian: immediate data, or the number of a read |
 //!
 //! The owner of exposed memory sends the bytes of a read in several frames, and between them frames
-//! of other reads and messages. So a small message doesn't wait for a long read to end.
+//! of other reads and messages. So a small message doesn't wait for a long read to end. A get from
+//! a region is a read. A put into a region is a stream in the other direction: its bytes follow its
+//! first frame in several frames, with no frame of another put between them, and the region's
+//! owner answers it when the last byte has come.
 
 use tagmatch_device::RemoteSpan;
 use tagmatch_device::bytes::{array_at, u32_at, u64_at};
@@ -19,9 +22,11 @@ use tagmatch_device::bytes::{array_at, u32_at, u64_at};
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes of a read request, which follow its header.
 pub(crate) const REQUEST_BYTES: usize = 20;
-/// Most bytes of a read that one frame carries.
+/// Bytes of a get or of a put, which follow its header: which bytes of which region.
+pub(crate) const REGION_BYTES: usize = 24;
+/// Most bytes of a read or a put that one frame carries.
 pub(crate) const PIECE_MAX: usize = 512 << 10;
-/// Bytes of a read that a frame carries, except on fast connections. Two frames may lie in front of
+/// Bytes of a read or a put that a frame carries, except on fast connections. Two frames may lie in front of
 /// a small message: one that is being sent, and one that the kernel has not sent yet.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Most bytes of a message, for all devices.
@@ -40,6 +45,16 @@ pub(crate) enum Frame {
     ReadEnd { id: u32 },
     /// The memory of a read is not exposed, or no longer.
     ReadFailed { id: u32 },
+    /// A request to read bytes of a region. They are named behind the header, and sent as those of
+    /// a read.
+    Get { id: u32 },
+    /// A put begins. The bytes that it writes are named behind the header.
+    Put,
+    /// Bytes of the put that has begun. They follow.
+    PutData { length: usize },
+    /// All bytes of a put have come: they are in the region, or the region doesn't allow it. Puts
+    /// are answered in their order.
+    PutEnd { is_done: bool },
     /// The sender waits for acknowledgements of what it has sent.
     Flush,
     /// The sender ends the connection in order. Nothing follows.
@@ -54,6 +69,11 @@ const READ_END: u8 = 5;
 const READ_FAILED: u8 = 6;
 const BYE: u8 = 7;
 const FLUSH: u8 = 8;
+const GET: u8 = 9;
+const PUT: u8 = 10;
+const PUT_DATA: u8 = 11;
+const PUT_DONE: u8 = 12;
+const PUT_FAILED: u8 = 13;
 
 impl Frame {
     /// The bytes of the header.
@@ -68,6 +88,11 @@ impl Frame {
             Frame::ReadData { id, length } => (length, READ_DATA, id),
             Frame::ReadEnd { id } => (0, READ_END, id),
             Frame::ReadFailed { id } => (0, READ_FAILED, id),
+            Frame::Get { id } => (REGION_BYTES, GET, id),
+            Frame::Put => (REGION_BYTES, PUT, 0),
+            Frame::PutData { length } => (length, PUT_DATA, 0),
+            Frame::PutEnd { is_done: true } => (0, PUT_DONE, 0),
+            Frame::PutEnd { is_done: false } => (0, PUT_FAILED, 0),
             Frame::Bye => (0, BYE, 0),
             Frame::Flush => (0, FLUSH, 0),
         };
@@ -99,14 +124,18 @@ impl Frame {
             }
             MESSAGE => Frame::Message { length, immediate: None },
             MESSAGE_WITH_IMMEDIATE => Frame::Message { length, immediate: Some(word) },
-            READ_DATA if length > PIECE_MAX => return Err("a piece of a read that is too long"),
+            READ_DATA | PUT_DATA if length > PIECE_MAX => return Err("a piece that is too long"),
             READ_DATA => Frame::ReadData { id: word, length },
             READ_REQUEST if length == REQUEST_BYTES => Frame::ReadRequest { id: word },
             READ_END if length == 0 => Frame::ReadEnd { id: word },
             READ_FAILED if length == 0 => Frame::ReadFailed { id: word },
             BYE if length == 0 => Frame::Bye,
             FLUSH if length == 0 => Frame::Flush,
-            READ_REQUEST..=FLUSH => return Err("a frame whose length is impossible"),
+            GET if length == REGION_BYTES => Frame::Get { id: word },
+            PUT if length == REGION_BYTES => Frame::Put,
+            PUT_DATA => Frame::PutData { length },
+            PUT_DONE | PUT_FAILED if length == 0 => Frame::PutEnd { is_done: kind == PUT_DONE },
+            READ_REQUEST..=PUT_FAILED => return Err("a frame whose length is impossible"),
             _ => return Err("a frame of unknown kind"),
         };
         Ok(frame)
@@ -131,6 +160,30 @@ pub(crate) fn parse_span(bytes: &[u8; REQUEST_BYTES]) -> RemoteSpan {
     }
 }
 
+/// Bytes of a region, as a get or a put names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegionBytes {
+    pub(crate) key: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl RegionBytes {
+    /// The bytes that follow the header of a get or a put.
+    pub(crate) fn emit(self) -> [u8; REGION_BYTES] {
+        let mut out = [0; REGION_BYTES];
+        out[..8].copy_from_slice(&self.key.to_le_bytes());
+        out[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        out[16..].copy_from_slice(&self.length.to_le_bytes());
+        out
+    }
+
+    /// Reads what follows the header of a get or a put.
+    pub(crate) fn parse(bytes: &[u8; REGION_BYTES]) -> Self {
+        RegionBytes { key: u64_at(bytes, 0), offset: u64_at(bytes, 8), length: u64_at(bytes, 16) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,6 +198,11 @@ mod tests {
             Frame::ReadData { id: 2, length: PIECE_MAX },
             Frame::ReadEnd { id: 3 },
             Frame::ReadFailed { id: 4 },
+            Frame::Get { id: 5 },
+            Frame::Put,
+            Frame::PutData { length: PIECE_MAX },
+            Frame::PutEnd { is_done: true },
+            Frame::PutEnd { is_done: false },
             Frame::Bye,
             Frame::Flush,
         ] {
@@ -152,6 +210,8 @@ mod tests {
         }
         let span = RemoteSpan { address: 1 << 40, key: 7, length: 1 << 33 };
         assert_eq!(parse_span(&emit_span(span)), span);
+        let bytes = RegionBytes { key: u64::MAX, offset: 1 << 33, length: 5 };
+        assert_eq!(RegionBytes::parse(&bytes.emit()), bytes);
     }
 
     #[test]
@@ -160,6 +220,7 @@ mod tests {
             Frame::Message { length: 101, immediate: None },
             Frame::Message { length: u32::MAX as usize, immediate: Some(1) },
             Frame::ReadData { id: 2, length: PIECE_MAX + 1 },
+            Frame::PutData { length: PIECE_MAX + 1 },
         ] {
             assert!(Frame::parse(&frame.emit(), 100).is_err(), "{frame:?}");
         }

@@ -28,7 +28,7 @@ pub(crate) const QUESTION_BYTES: usize = PROOF_BYTES + 4;
 /// Bytes of an answer.
 pub(crate) const ANSWER_BYTES: usize = 1 + QUESTION_BYTES;
 /// Names this protocol and its version in proofs.
-const PROTOCOL: &[u8] = b"tagmatch tcp 1";
+const PROTOCOL: &[u8] = b"tagmatch tcp 2";
 
 /// The first thing that an end says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,24 @@
 //! Frames and steps of the handshake, as a hostile peer changes them.
 
-use tagmatch_device::{Address, Buffer, PeerId, ReadRequest, RemoteSpan};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use tagmatch_device::{
+    AccessKind, Address, Buffer, PeerId, PublishedRegion, ReadRequest, RegionAccess, RegionPlace,
+    RegionSpan, RemoteSpan,
+};
 use tagmatch_secret::{NONCE_BYTES, PROOF_BYTES};
 use tagmatch_testkit::hostile::{Legality, Meaning, Message, Rest, Room, try_all};
 
-use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span, parse_span};
+use super::accesses::Accesses;
+use super::frame::{
+    Frame, HEADER_BYTES, REGION_BYTES, REQUEST_BYTES, RegionBytes, emit_span, parse_span,
+};
 use super::greeting::{Admission, Opening};
-use super::reads::ReadsFromPeer;
+use super::puts::PutsOfPeer;
+use super::reads::{EndedRead, ReadOf, ReadsFromPeer};
 use super::send_half::SendHalf;
+use super::sources::{SharedMemory, Source};
 
 /// The longest message that the device takes, in bytes.
 const MESSAGE_MAX: usize = 50;
@@ -15,6 +26,14 @@ const MESSAGE_MAX: usize = 50;
 const READ_BYTES: usize = 40;
 /// How many of them have come when some have.
 const FIRST_BYTES: usize = 30;
+
+/// The key of the region.
+const KEY: u64 = 7;
+/// Its length, in bytes; a put of the peer has half of them.
+const REGION_LENGTH: usize = 40;
+/// The length of the put that is under way to the peer, in bytes.
+const PUT_BYTES: usize = 10;
+const PUT_TOKEN: u64 = 1000;
 
 const DATA: Frame = Frame::ReadData { id: 0, length: 3 };
 
@@ -25,13 +44,31 @@ enum Situation {
     Requested,
     Begun,
     Complete,
+    /// A put of the peer has begun.
+    PutBegun,
+    /// All but five bytes of it have come.
+    PutHalf,
+    /// A put of this worker waits to be sent.
+    Putting,
+    /// It was sent.
+    PutSent,
 }
 
 /// What an established connection takes.
 struct FrameRoom {
     reads: ReadsFromPeer,
+    accesses: Accesses,
+    puts: PutsOfPeer,
     out: SendHalf,
+    memory: SharedMemory,
+    region: Buffer,
     ended: Vec<u64>,
+}
+
+fn region_bytes(bytes: &[u8]) -> Result<RegionBytes, &'static str> {
+    let bytes: &[u8; REGION_BYTES] = bytes.try_into().map_err(|_| "no bytes of a region")?;
+    assert_eq!(RegionBytes::parse(bytes).emit(), *bytes);
+    Ok(RegionBytes::parse(bytes))
 }
 
 impl FrameRoom {
@@ -44,7 +81,26 @@ impl FrameRoom {
                 whole(REQUEST_BYTES)?;
                 let span = rest.try_into().map_err(|_| "no span")?;
                 assert_eq!(emit_span(parse_span(span)), *span);
-                self.out.take_request(id, parse_span(span))
+                self.out.take_request(id, Source::Exposed(parse_span(span)))
+            }
+            Frame::Get { id } => self.out.take_request(id, Source::Region(region_bytes(rest)?)),
+            Frame::Put => self.puts.begin(region_bytes(rest)?, &mut self.memory.regions),
+            Frame::PutData { length } => {
+                whole(length)?;
+                self.puts.land(length)?;
+                if let Some(room) = self.puts.room(&mut self.memory.regions) {
+                    assert_eq!(room.len(), length);
+                    room.fill(rest);
+                }
+                self.puts.advance(length, &mut self.out).map(drop)
+            }
+            Frame::PutEnd { is_done } => {
+                whole(0)?;
+                self.accesses.end_put(&self.out, is_done)?;
+                let ended = self.accesses.next_ended().ok_or("no access has ended")?;
+                assert_eq!((ended.buffer.len(), ended.is_done), (PUT_BYTES, is_done));
+                self.ended.push(PUT_TOKEN);
+                Ok(())
             }
             Frame::ReadData { id, length } => {
                 whole(length)?;
@@ -62,7 +118,8 @@ impl FrameRoom {
     }
 
     fn end(&mut self, id: u32, is_good: bool) -> Result<(), &'static str> {
-        let (token, into, _) = self.reads.end(&mut self.out, id, is_good)?;
+        let EndedRead { of, into, .. } = self.reads.end(&mut self.out, id, is_good)?;
+        let ReadOf::Exposed(token) = of else { panic!("{of:?}") };
         assert_eq!(into.len(), READ_BYTES);
         self.ended.push(token);
         Ok(())
@@ -76,11 +133,40 @@ impl Room for FrameRoom {
     fn enter(situation: Situation) -> Self {
         let mut room = FrameRoom {
             reads: ReadsFromPeer::default(),
+            accesses: Accesses::default(),
+            puts: PutsOfPeer::default(),
             out: SendHalf::default(),
+            memory: SharedMemory::default(),
+            region: Buffer::zeroed(REGION_LENGTH),
             ended: Vec::new(),
         };
+        let memory = &room.region;
+        let region = PublishedRegion { key: KEY, memory, reads: true, writes: true };
+        room.memory.regions.publish(&region);
         let come = match situation {
             Situation::NoRead => return room,
+            Situation::PutBegun | Situation::PutHalf => {
+                let bytes = RegionBytes { key: KEY, offset: 5, length: 20 };
+                room.take(&[&Frame::Put.emit()[..], &bytes.emit()].concat()).unwrap();
+                if situation == Situation::PutHalf {
+                    let header = Frame::PutData { length: 15 }.emit();
+                    room.take(&[&header[..], &[3; 15]].concat()).unwrap();
+                }
+                return room;
+            }
+            Situation::Putting | Situation::PutSent => {
+                let of = RegionSpan { key: KEY, place: RegionPlace::BY_KEY, offset: 0 };
+                let buffer = Buffer::zeroed(PUT_BYTES);
+                let kind = AccessKind::Write;
+                room.accesses.add(RegionAccess { peer: PeerId(1), of, kind, buffer });
+                room.accesses.begin_next(&mut room.out, &mut room.reads);
+                if situation == Situation::PutSent {
+                    let (here, _there) = UnixStream::pair().unwrap();
+                    let sources = room.memory.for_peer(PeerId(1), room.accesses.put());
+                    assert!(room.out.push(here.as_fd(), sources).unwrap());
+                }
+                return room;
+            }
             Situation::Requested => 0,
             Situation::Begun => FIRST_BYTES,
             Situation::Complete => READ_BYTES,
@@ -101,7 +187,14 @@ impl Room for FrameRoom {
             "first data" => situation == Situation::Requested,
             "last data" => situation == Situation::Begun,
             "read end" => situation == Situation::Complete,
-            "read failed" => situation != Situation::NoRead,
+            "read failed" => {
+                let with_read = [Situation::Requested, Situation::Begun, Situation::Complete];
+                with_read.contains(&situation)
+            }
+            "put" => !matches!(situation, Situation::PutBegun | Situation::PutHalf),
+            "put done" | "put failed" => situation == Situation::PutSent,
+            "first put data" => situation == Situation::PutBegun,
+            "last put data" => situation == Situation::PutHalf,
             _ => true,
         };
         if is_legal { Legality::Legal } else { Legality::Illegal }
@@ -113,27 +206,38 @@ impl Room for FrameRoom {
 
     fn state(&self) -> String {
         let is_expecting = self.reads.is_expecting();
-        format!("{:?}", (is_expecting, self.reads.landing(), &self.ended))
+        let landing = [self.reads.landing(), self.puts.landing()];
+        format!("{:?}", (is_expecting, self.puts.is_expected, landing, &self.ended))
     }
 
-    /// The read ends once, whatever has come.
+    /// The read or the put ends once, whatever has come, and bytes beside a put stay as they are.
     fn audit(mut self) {
-        let taken: Vec<_> = self.reads.take_all().map(|(token, _)| token).collect();
-        assert!(self.ended.len() + taken.len() <= 1, "{:?} and {taken:?}", self.ended);
+        let reads = self.reads.take_all().count();
+        self.accesses.end_all();
+        let puts = usize::from(self.accesses.next_ended().is_some());
+        assert!(self.ended.len() + reads + puts <= 1, "{:?}, {reads}, {puts}", self.ended);
     }
 }
 
 fn frame(name: &'static str, frame: Frame, behind: &[u8], length: Meaning) -> Message {
     let bytes = [&frame.emit(), behind].concat();
     let message = Message::new(name, bytes).le(4, "length", length);
-    let message = message.le(1, "kind", Meaning::OneOf((1..=8).collect()));
+    let message = message.le(1, "kind", Meaning::OneOf((1..=13).collect()));
     message.le(3, "zeros", Meaning::Fixed)
 }
 
-/// A frame with as many bytes behind its header as it says.
-fn counted(name: &'static str, of: Frame, word: Meaning, most: usize) -> Message {
-    let rest = Rest { unit: 1, count: 0..=most, legality: Legality::Legal };
+/// A frame with as many bytes behind its header as it says, from `least` to `most`.
+fn counted(name: &'static str, of: Frame, word: Meaning, least: usize, most: usize) -> Message {
+    let rest = Rest { unit: 1, count: least..=most, legality: Legality::Legal };
     frame(name, of, &[5; 3], Meaning::Counts(1)).le(4, "word", word).rest(rest)
+}
+
+/// A frame that names bytes of a region.
+fn of_region(name: &'static str, of: Frame, word: Meaning) -> Message {
+    let bytes = RegionBytes { key: KEY, offset: 4, length: 9 }.emit();
+    let message = frame(name, of, &bytes, Meaning::Fixed).le(4, "word", word);
+    let length = if of == Frame::Put { Meaning::Within(1..=u64::MAX) } else { Meaning::Free };
+    message.le(8, "key", Meaning::Free).le(8, "offset", Meaning::Free).le(8, "length", length)
 }
 
 fn frames() -> Vec<Message> {
@@ -143,11 +247,15 @@ fn frames() -> Vec<Message> {
     let request = request.le(4, "id", Meaning::Open).le(8, "address", Meaning::Free);
     let message = |immediate| Frame::Message { length: 3, immediate };
     vec![
-        counted("message", message(None), Meaning::Open, MESSAGE_MAX),
-        counted("with immediate", message(Some(8)), Meaning::Free, MESSAGE_MAX),
+        counted("message", message(None), Meaning::Open, 0, MESSAGE_MAX),
+        counted("with immediate", message(Some(8)), Meaning::Free, 0, MESSAGE_MAX),
         request.le(8, "length of the span", Meaning::Free).le(4, "key", Meaning::Free),
         short("read end", Frame::ReadEnd { id: 0 }).le(4, "id", Meaning::Fixed),
         short("read failed", Frame::ReadFailed { id: 0 }).le(4, "id", Meaning::Fixed),
+        of_region("get", Frame::Get { id: 5 }, Meaning::Open),
+        of_region("put", Frame::Put, Meaning::Open),
+        short("put done", Frame::PutEnd { is_done: true }).le(4, "word", Meaning::Open),
+        short("put failed", Frame::PutEnd { is_done: false }).le(4, "word", Meaning::Open),
         short("bye", Frame::Bye).le(4, "word", Meaning::Open),
         short("flush", Frame::Flush).le(4, "word", Meaning::Open),
     ]
@@ -219,16 +327,30 @@ fn steps() -> [Message; 2] {
 
 #[test]
 fn no_frame_of_a_peer_does_harm() {
-    let situations =
-        [Situation::NoRead, Situation::Requested, Situation::Begun, Situation::Complete];
-    try_all::<FrameRoom>(&situations, &[()], &frames());
+    let all = [
+        Situation::NoRead,
+        Situation::Requested,
+        Situation::Begun,
+        Situation::Complete,
+        Situation::PutBegun,
+        Situation::PutHalf,
+        Situation::Putting,
+        Situation::PutSent,
+    ];
+    try_all::<FrameRoom>(&all, &[()], &frames());
     // How many bytes are legal depends on how many have come.
-    let [no_read, requested, begun, complete] = situations;
+    let [no_read, requested, begun, complete, put_begun, put_half, ..] = all;
     for (name, situation, most) in
         [("first data", requested, READ_BYTES), ("last data", begun, READ_BYTES - FIRST_BYTES)]
     {
-        let data = counted(name, DATA, Meaning::Fixed, most);
-        try_all::<FrameRoom>(&[no_read, situation, complete], &[()], &[data]);
+        let data = counted(name, DATA, Meaning::Fixed, 0, most);
+        try_all::<FrameRoom>(&[no_read, situation, complete, put_begun], &[()], &[data]);
+    }
+    for (name, situation, most) in
+        [("first put data", put_begun, 20), ("last put data", put_half, 5)]
+    {
+        let data = counted(name, Frame::PutData { length: 3 }, Meaning::Open, 1, most);
+        try_all::<FrameRoom>(&[no_read, requested, situation], &[()], &[data]);
     }
 }
 

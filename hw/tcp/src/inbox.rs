@@ -55,6 +55,11 @@ impl ReceiveBuffer {
         &self.bytes[self.start..self.end]
     }
 
+    /// The bytes behind the header of the first frame, if so many are there.
+    pub(crate) fn body<const N: usize>(&self) -> Option<&[u8; N]> {
+        self.rest().get(HEADER_BYTES..)?.first_chunk()
+    }
+
     /// Takes the first `length` bytes, which are there; returns their place.
     #[inline]
     pub(crate) fn take(&mut self, length: usize) -> Range<usize> {

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::slab::Slab;
-use tagmatch_device::{DownReason, Exposures, PeerId};
+use tagmatch_device::{DownReason, PeerId};
 use tagmatch_os::event::Epoll;
 use tagmatch_os::sleep::sleep_until_readable;
 
@@ -12,6 +12,7 @@ use super::device::Tcp;
 use super::leaving::{Leaving, LeavingState};
 use super::numbers::Watched;
 use super::peers::PeerState;
+use super::sources::SharedMemory;
 
 /// How often acknowledgements are looked for while the device is dropped: nothing reports them.
 const LOOK_TIME: Duration = Duration::from_millis(1);
@@ -20,7 +21,7 @@ impl Tcp {
     /// Watches a connection until it has ended. Its socket is watched already, so that this can't
     /// fail for want of memory.
     pub(crate) fn enter_leaving(&mut self, mut leaving: Leaving) {
-        if leaving.advance(&self.exposures) == LeavingState::Ended {
+        if leaving.advance(&self.memory) == LeavingState::Ended {
             self.epoll.forget(leaving.socket());
             return self.count_lost(&leaving);
         }
@@ -57,7 +58,7 @@ impl Tcp {
     pub(crate) fn look_at_leaving(&mut self, index: u32) {
         let Some(key) = self.leaving.key_at(index) else { return };
         let Some(leaving) = self.leaving.get_mut(key) else { return };
-        if leaving.advance(&self.exposures) == LeavingState::Ended {
+        if leaving.advance(&self.memory) == LeavingState::Ended {
             self.end_leaving(index);
         } else {
             let _ = self.watch_leaving(index);
@@ -112,7 +113,7 @@ impl Tcp {
         let start = Instant::now();
         let mut leaving = std::mem::take(&mut self.leaving);
         loop {
-            end_acknowledged(&mut leaving, &self.exposures, &self.epoll);
+            end_acknowledged(&mut leaving, &self.memory, &self.epoll);
             let is_late = start.elapsed() >= self.config.leave_timeout;
             if leaving.is_empty() || is_late || std::thread::panicking() {
                 return;
@@ -124,11 +125,11 @@ impl Tcp {
 
 /// Closes the connections that are done. If others are still leaving, those stay open: their peers
 /// may be leaving as well, and need this end to receive.
-fn end_acknowledged(leaving: &mut Slab<Leaving>, exposures: &Exposures, epoll: &Epoll) {
+fn end_acknowledged(leaving: &mut Slab<Leaving>, memory: &SharedMemory, epoll: &Epoll) {
     let mut is_done = true;
     for key in leaving.keys_where(|_| true) {
         let Some(entry) = leaving.get_mut(key) else { continue };
-        match entry.advance(exposures) {
+        match entry.advance(memory) {
             LeavingState::Ended => {
                 epoll.forget(entry.socket());
                 leaving.remove(key);

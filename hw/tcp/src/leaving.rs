@@ -8,13 +8,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use tagmatch_device::{Exposures, PeerId};
+use tagmatch_device::PeerId;
 use tagmatch_os::event::Epoll;
 use tagmatch_os::peer_socket::PeerSocket;
 use tagmatch_os::{fails_for_now, stream, tcp};
 
 use super::connection::Connection;
 use super::send_half::SendHalf;
+use super::sources::SharedMemory;
 
 /// Most calls that receive and drop bytes at a time.
 const DROPS_MAX: usize = 16;
@@ -74,8 +75,8 @@ impl Leaving {
     }
 
     /// Sends what waits, and drops what has come.
-    pub(crate) fn advance(&mut self, exposures: &Exposures) -> LeavingState {
-        match self.out.push(self.socket.as_fd(), exposures.readable_by(self.peer)) {
+    pub(crate) fn advance(&mut self, memory: &SharedMemory) -> LeavingState {
+        match self.out.push(self.socket.as_fd(), memory.for_peer(self.peer, None)) {
             Err(_) => return LeavingState::Ended,
             Ok(false) => {}
             Ok(true) if !self.has_ended_sending => {

@@ -8,6 +8,7 @@
 //! | `poll`, `ready`, `inbox` | what a poll does; descriptors that are ready; received bytes |
 //! | `frame` | the frames that travel over a connection |
 //! | `connection`, `send_half`, `piece`, `unsent`, `reads` | a connection to a peer: what is sent, and this worker's reads |
+//! | `accesses`, `puts`, `regions`, `sources` | puts and gets of this worker; puts of a peer; what they reach; memory of streams |
 //! | `greeting`, `handshake` | the bytes of a handshake, and its two ends |
 //! | `listeners`, `accept`, `connect` | listening sockets; connections of others, and to others |
 //! | `ending`, `leaving`, `leave`, `busy` | how connections begin and end; leaving without loss; machines that are gone |
@@ -33,7 +34,7 @@
 //!    connection.
 //!
 //! # What travels
-//! Frames: a header of 12 bytes, and a message or a part of a read (`frame`). A message is sent by
+//! Frames: a header of 12 bytes, and a message or a part of a read or a put (`frame`). A message is sent by
 //! one system call, with header and payload as separate parts. What the kernel doesn't take waits
 //! in the peer's outbox, which is bounded ([`TcpConfig::outbox_bytes`]).
 //!
@@ -43,13 +44,26 @@
 //! the kernel holds and hasn't sent (`TCP_NOTSENT_LOWAT`): two pieces. A piece has 64 KiB, or what
 //! the connection sends in a sixteenth of a millisecond if that is more (`unsent`).
 //!
+//! # Puts and gets
+//! The owner of a region publishes it, and a peer names its bytes by the region's key.
+//! - **A get** is a read: its request names the bytes, and the owner sends them out of the region.
+//! - **A put** is a stream in the other direction: a frame that names the bytes, and pieces that go
+//!   straight out of the buffer. The owner looks at key, right and bounds before the first byte is
+//!   written, and receives the bytes into the region. It answers after the last one: then they are
+//!   visible to all its processors. The bytes of a put that isn't allowed are received and dropped.
+//! - **Order.** An access begins once the put before it was sent, so the bytes of puts come in their
+//!   order, and a get reads after the puts before it. Accesses end in their order.
+//! - **Closing.** Region memory is used in calls of the device alone, so after
+//!   [`Device::unpublish`](tagmatch_device::Device::unpublish) nothing reads or writes it. What
+//!   comes of a put afterwards is dropped; a get fails.
+//!
 //! # What peers and other processes can cost
 //! - A process that has not proved itself: one of 256 pending connections, each with less than 200
 //!   bytes here. The kernel holds what it sends beyond that, and connections that weren't accepted
 //!   yet. If all are taken, one that is older than a tenth of a second is closed for a new one. A
 //!   pending connection ends after [`TcpConfig::connect_timeout`], which counts only time in which
 //!   this worker polls or sleeps. The first refusal of each machine is logged.
-//! - A peer: one partial frame, 64 requested reads, and the outbox. A peer that breaks a rule goes
+//! - A peer: one partial frame, 64 requested reads and gets, 16 answers to puts, and the outbox. A peer that breaks a rule goes
 //!   down. Other peers are not affected. Exposed memory is read by the peer that it was exposed to:
 //!   a peer that asks with another's key, which it may have guessed, has broken a rule.
 //! - A machine: [`TcpConfig::host_peers_max`] peers that have connected to this worker, under
@@ -112,6 +126,7 @@
 //!   its connection, and what is under way to the peer is lost. So a worker that leaves drops what
 //!   still comes until the peer has acknowledged everything.
 mod accept;
+mod accesses;
 mod address;
 mod audit;
 mod busy;
@@ -138,11 +153,14 @@ mod numbers;
 mod peers;
 mod piece;
 mod poll;
+mod puts;
 mod reads;
 mod ready;
 mod refused_machines;
+mod regions;
 mod send_half;
 mod sleep;
+mod sources;
 mod unsent;
 
 pub use config::TcpConfig;

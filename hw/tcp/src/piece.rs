@@ -1,40 +1,60 @@
-//! Pieces of the reads that a peer has requested: frames with bytes that go straight out of an
-//! exposed buffer.
+//! Pieces of streams: frames with bytes that go straight out of the memory of this worker. A stream
+//! is a read that the peer has requested, or a put of this worker.
 
 use std::io::IoSlice;
 
-use tagmatch_device::{Readable, RemoteSpan};
-
-use super::frame::{Frame, HEADER_BYTES};
+use super::frame::{Frame, HEADER_BYTES, REGION_BYTES};
+use super::sources::{Source, Sources};
 
 /// Sent in the place of a buffer that was withdrawn while a piece of it was being sent.
 static BLANK: [u8; 4096] = [0; 4096];
 
-/// A read that the peer has requested.
-pub(crate) struct RequestedRead {
+/// Most bytes in front of those of the memory: the frame with which a put begins, and the header.
+const FRONT_MAX: usize = HEADER_BYTES + REGION_BYTES + HEADER_BYTES;
+
+/// Bytes that are being sent out of the memory of this worker.
+pub(crate) struct OutStream {
+    /// The number that the peer has given its read; 0 for a put.
     pub(crate) id: u32,
-    pub(crate) span: RemoteSpan,
+    pub(crate) source: Source,
     /// How many bytes the pieces that were begun have.
     pub(crate) given: u64,
 }
 
-impl RequestedRead {
+impl OutStream {
     /// One of the next pieces of `bytes` bytes, the next one being 0; `None` behind the last.
-    pub(crate) fn piece(&self, number: usize, bytes: usize) -> Option<ReadPiece> {
-        let start = self.given + (number * bytes) as u64;
+    pub(crate) fn piece(&self, number: usize, bytes: usize) -> Option<StreamPiece> {
+        let OutStream { id, source, given } = *self;
+        let start = given + (number * bytes) as u64;
+        let total = source.length();
         // A read without bytes has one piece.
-        if start > self.span.length || (start == self.span.length && start > 0) {
+        if start > total || (start == total && start > 0) {
             return None;
         }
-        let left = self.span.length - start;
+        let left = total - start;
         let length = usize::try_from(left).map_or(bytes, |left| left.min(bytes));
         let is_last = left == length as u64;
-        Some(ReadPiece {
-            id: self.id,
-            span: self.span,
+        let mut front = PieceFront { bytes: [0; FRONT_MAX], length: 0 };
+        match source {
+            Source::Put(to) => {
+                if start == 0 {
+                    front.add(&Frame::Put.emit());
+                    front.add(&to.emit());
+                }
+                front.add(&Frame::PutData { length }.emit());
+            }
+            Source::Exposed(_) | Source::Region(_) => {
+                front.add(&Frame::ReadData { id, length }.emit());
+            }
+        }
+        let has_end = is_last && !source.is_put();
+        Some(StreamPiece {
+            id,
+            source,
             start: usize::try_from(start).ok()?,
-            header: Frame::ReadData { id: self.id, length }.emit(),
-            end: is_last.then(|| Frame::ReadEnd { id: self.id }.emit()),
+            front,
+            end: has_end.then(|| Frame::ReadEnd { id }.emit()),
+            is_last,
             length,
             sent: 0,
             is_blank: false,
@@ -42,37 +62,52 @@ impl RequestedRead {
     }
 }
 
-/// A frame with bytes of a read, of which a part has been sent.
-pub(crate) struct ReadPiece {
+/// What goes in front of the bytes of a piece.
+struct PieceFront {
+    bytes: [u8; FRONT_MAX],
+    length: usize,
+}
+
+impl PieceFront {
+    fn add(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+}
+
+/// A frame with bytes of a stream, of which a part has been sent.
+pub(crate) struct StreamPiece {
     pub(crate) id: u32,
-    span: RemoteSpan,
-    /// Where in the span its bytes begin.
+    pub(crate) source: Source,
+    /// Where in the stream its bytes begin.
     start: usize,
-    header: [u8; HEADER_BYTES],
-    /// The frame that ends the read, behind its last piece.
+    front: PieceFront,
+    /// The frame that ends a read, behind its last piece.
     end: Option<[u8; HEADER_BYTES]>,
-    /// Bytes of the read in this piece.
+    is_last: bool,
+    /// Bytes of the stream in this piece.
     pub(crate) length: usize,
-    /// How much was sent: header, bytes and end.
+    /// How much was sent: front, bytes and end.
     pub(crate) sent: usize,
     /// The buffer was withdrawn.
     is_blank: bool,
 }
 
-impl ReadPiece {
-    /// Whether the read ends with this piece.
+impl StreamPiece {
+    /// Whether the stream ends with this piece.
     pub(crate) fn is_last(&self) -> bool {
-        self.end.is_some()
+        self.is_last
     }
 
     /// How much is left to be sent.
     pub(crate) fn left(&self) -> usize {
-        HEADER_BYTES + self.length + self.end.map_or(0, |end| end.len()) - self.sent
+        self.front.length + self.length + self.end.map_or(0, |end| end.len()) - self.sent
     }
 
-    /// The bytes of this piece; `None` if they are not exposed any more.
-    pub(crate) fn bytes<'a>(&self, readable: Readable<'a>) -> Option<&'a [u8]> {
-        readable.bytes(self.span)?.get(self.start..self.start + self.length)
+    /// The bytes of this piece; `None` if the peer may not read them any more.
+    pub(crate) fn bytes<'a>(&self, sources: Sources<'a>) -> Option<&'a [u8]> {
+        sources.bytes(self.source)?.get(self.start..self.start + self.length)
     }
 
     /// The buffer is gone: the peer needs it no more, or this worker is being closed. The frame is
@@ -88,14 +123,14 @@ impl ReadPiece {
 
     /// What is left to be sent, of the bytes of this piece; blank bytes if they are gone.
     pub(crate) fn rest<'a>(&'a self, bytes: Option<&'a [u8]>) -> [IoSlice<'a>; 3] {
-        let header = self.header.get(self.sent..).unwrap_or_default();
-        let skip = self.sent.saturating_sub(HEADER_BYTES).min(self.length);
+        let front = &self.front.bytes[self.sent.min(self.front.length)..self.front.length];
+        let skip = self.sent.saturating_sub(self.front.length).min(self.length);
         let blank = &BLANK[..BLANK.len().min(self.length - skip)];
         let body = bytes.map_or(blank, |bytes| &bytes[skip..]);
         let has_all = skip + body.len() == self.length;
         let end = self.end.as_ref().filter(|_| has_all).map_or(&[][..], |end| {
-            end.get(self.sent.saturating_sub(HEADER_BYTES + self.length)..).unwrap_or_default()
+            end.get(self.sent.saturating_sub(self.front.length + self.length)..).unwrap_or_default()
         });
-        [header, body, end].map(IoSlice::new)
+        [front, body, end].map(IoSlice::new)
     }
 }

@@ -8,18 +8,20 @@ use tagmatch_device::{Bytes, DownReason, Event, Incoming, PeerId};
 use tagmatch_os::event::ReadyDescriptor;
 use tagmatch_os::{fails_for_now, stream, tcp};
 
+use super::connection::{Connection, landing_room};
 use super::device::Tcp;
-use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, parse_span};
+use super::frame::{Frame, HEADER_BYTES, REGION_BYTES, REQUEST_BYTES, RegionBytes, parse_span};
 use super::numbers::Watched;
 use super::peers::PeerState;
+use super::sources::Source;
 
 /// The clock is read once in so many polls.
 const POLLS_PER_TICK: u32 = 64;
 /// Most steps of one poll: frames that are no message, and calls that receive bytes.
 const STEPS_PER_POLL: u32 = 16;
-/// While bytes of reads are expected, no more bytes than these are received beside them. The others
-/// go straight into their buffers.
-const BESIDE_READS: usize = 4096;
+/// While bytes of reads or puts are expected, no more bytes than these are received beside them. The
+/// others go straight into their memory.
+const BESIDE_STREAMS: usize = 4096;
 
 /// What a step of a poll has come to.
 enum PollStep {
@@ -148,23 +150,27 @@ impl Tcp {
     /// Receives what has come from a peer. No other peer's bytes may be left in the inbox.
     fn receive(&mut self, peer: PeerId) {
         let Some(connection) = self.peers.connection_mut(peer) else { return };
-        let landing = connection.reads.landing();
         let partial = std::mem::take(&mut connection.partial);
         let room = self.inbox.begin(peer, &partial);
-        let is_mixed = landing > 0 || connection.reads.is_expecting();
+        let is_mixed = connection.reads.is_expecting() || connection.puts.is_expected;
+        let landing = if is_mixed { connection.landing() } else { 0 };
         let beside = if is_mixed {
-            room.len().min(BESIDE_READS.max(room_needed(&partial)))
+            connection.puts.note_receive();
+            room.len().min(BESIDE_STREAMS.max(room_needed(&partial)))
         } else {
             room.len()
         };
-        let room = &mut room[..beside];
-        let socket = connection.socket.as_fd();
-        let result = if landing > 0 {
-            let into = connection.reads.room().unwrap_or_default();
+        let Connection { socket, reads, puts, .. } = connection;
+        let socket = socket.as_fd();
+        let mut dropped = 0;
+        let result = if landing == 0 {
+            stream::receive(socket, &mut room[..beside])
+        } else if let Some(into) = landing_room(reads, puts, &mut self.memory.regions) {
             // SAFETY: the kernel writes initialised bytes.
             let into = unsafe { into.into_uninit() };
-            tcp::receive_parts(socket, into, room)
+            tcp::receive_parts(socket, into, &mut room[..beside])
         } else {
+            dropped = landing;
             stream::receive(socket, room)
         };
         match result {
@@ -174,8 +180,10 @@ impl Tcp {
             }
             Ok(count) => {
                 let landed = count.min(landing);
-                connection.reads.advance(landed);
-                self.inbox.received(count - landed);
+                let skipped = count.min(dropped);
+                self.inbox.received(count - landed + skipped);
+                self.inbox.take(skipped);
+                self.note_landed(peer, landed);
             }
             Err(error) if fails_for_now(&error) => {
                 connection.partial = partial;
@@ -185,6 +193,18 @@ impl Tcp {
                 self.inbox.forget(peer);
                 self.finish(peer, DownReason::Gone);
             }
+        }
+    }
+
+    /// Bytes of a read or a put have come.
+    fn note_landed(&mut self, peer: PeerId, count: usize) {
+        let Some(connection) = self.peers.connection_mut(peer).filter(|_| count > 0) else {
+            return;
+        };
+        match connection.advance(count) {
+            Ok(true) => self.push(peer),
+            Ok(false) => {}
+            Err(what) => self.break_with(peer, what),
         }
     }
 
@@ -231,38 +251,61 @@ impl Tcp {
         };
         match frame {
             Frame::ReadRequest { id } => {
-                let rest = self.inbox.rest();
-                let Some(span) = rest[HEADER_BYTES..].first_chunk::<REQUEST_BYTES>() else {
+                let Some(span) = self.inbox.body::<REQUEST_BYTES>() else {
                     self.keep_rest(peer);
                     return Ok(());
                 };
                 let span = parse_span(span);
-                self.exposures.readable_by(peer).check(span)?;
-                connection.out.take_request(id, span)?;
+                self.memory.exposures.readable_by(peer).check(span)?;
+                connection.out.take_request(id, Source::Exposed(span))?;
                 self.inbox.take(HEADER_BYTES + REQUEST_BYTES);
                 self.push(peer);
             }
-            Frame::ReadData { id, length } => {
-                connection.reads.land(id, length)?;
+            Frame::Get { .. } | Frame::Put => {
+                let Some(bytes) = self.inbox.body::<REGION_BYTES>() else {
+                    self.keep_rest(peer);
+                    return Ok(());
+                };
+                let bytes = RegionBytes::parse(bytes);
+                self.inbox.take(HEADER_BYTES + REGION_BYTES);
+                if let Frame::Get { id } = frame {
+                    connection.out.take_request(id, Source::Region(bytes))?;
+                    self.push(peer);
+                } else {
+                    connection.puts.begin(bytes, &mut self.memory.regions)?;
+                }
+            }
+            Frame::ReadData { length, .. } | Frame::PutData { length } => {
+                if let Frame::ReadData { id, .. } = frame {
+                    connection.reads.land(id, length)?;
+                } else {
+                    connection.puts.land(length)?;
+                }
                 self.inbox.take(HEADER_BYTES);
                 let here = self.inbox.rest().len().min(length);
                 let place = self.inbox.take(here);
-                if let Some(room) = connection.reads.room() {
+                let Connection { reads, puts, .. } = connection;
+                if let Some(room) = landing_room(reads, puts, &mut self.memory.regions) {
                     room.fill(self.inbox.at(place));
                 }
-                connection.reads.advance(here);
-                if connection.reads.landing() > 0 {
-                    // The inbox is empty. More bytes of a long read are probably there.
+                self.note_landed(peer, here);
+                if here < length {
+                    // The inbox is empty. More bytes of a long stream are probably there.
                     self.inbox.forget(peer);
                     self.receive(peer);
                 }
             }
             Frame::ReadEnd { id } | Frame::ReadFailed { id } => {
                 let is_good = matches!(frame, Frame::ReadEnd { .. });
-                let (token, into, result) =
-                    connection.reads.end(&mut connection.out, id, is_good)?;
+                let ended = connection.reads.end(&mut connection.out, id, is_good)?;
                 self.inbox.take(HEADER_BYTES);
-                self.events.push_back(Event::ReadDone { token, into, result });
+                self.end_read(peer, ended);
+                self.push(peer);
+            }
+            Frame::PutEnd { is_done } => {
+                connection.accesses.end_put(&connection.out, is_done)?;
+                self.inbox.take(HEADER_BYTES);
+                self.report_accesses(peer);
                 self.push(peer);
             }
             Frame::Flush => {

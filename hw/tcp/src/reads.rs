@@ -1,19 +1,36 @@
-//! This worker's reads of a peer's exposed memory: requested from the peer, and received straight
-//! into their buffers.
+//! This worker's reads of a peer's exposed memory, and its gets from the peer's regions: requested
+//! from the peer, and received straight into their buffers.
 
 use std::collections::VecDeque;
 
 use tagmatch_device::{Buffer, ReadError, ReadRequest, Room};
 
+use super::frame::RegionBytes;
 use super::send_half::{REQUESTS_MAX, SendHalf};
+use super::sources::Source;
 
-/// Token, buffer and result of a read that has ended.
-pub(crate) type EndedRead = (u64, Buffer, Result<(), ReadError>);
+/// A read that has ended.
+pub(crate) struct EndedRead {
+    pub(crate) of: ReadOf,
+    pub(crate) into: Buffer,
+    pub(crate) result: Result<(), ReadError>,
+}
+
+/// What a read is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadOf {
+    /// A [`ReadRequest`] with this token.
+    Exposed(u64),
+    /// A get, whose read has this number.
+    Region(u32),
+}
 
 /// A read of this worker.
 struct ReadUnderWay {
     id: u32,
-    request: ReadRequest,
+    source: Source,
+    of: ReadOf,
+    into: Buffer,
     length: usize,
     received: usize,
 }
@@ -33,17 +50,41 @@ pub(crate) struct ReadsFromPeer {
 impl ReadsFromPeer {
     /// Begins a read. The caller has checked that the bytes fit into the buffer.
     pub(crate) fn start(&mut self, out: &mut SendHalf, request: ReadRequest, length: usize) {
+        let ReadRequest { remote, into, token, .. } = request;
+        let id = self.take_id();
+        let source = Source::Exposed(remote);
+        let of = ReadOf::Exposed(token);
+        self.waiting.push_back(ReadUnderWay { id, source, of, into, length, received: 0 });
+        self.request(out);
+    }
+
+    /// Begins a get of as many bytes as the buffer has. Returns the number of its read.
+    pub(crate) fn start_get(
+        &mut self,
+        out: &mut SendHalf,
+        bytes: RegionBytes,
+        into: Buffer,
+    ) -> u32 {
+        let id = self.take_id();
+        let source = Source::Region(bytes);
+        let of = ReadOf::Region(id);
+        let length = into.len();
+        self.waiting.push_back(ReadUnderWay { id, source, of, into, length, received: 0 });
+        self.request(out);
+        id
+    }
+
+    fn take_id(&mut self) -> u32 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        self.waiting.push_back(ReadUnderWay { id, request, length, received: 0 });
-        self.request(out);
+        id
     }
 
     fn request(&mut self, out: &mut SendHalf) {
         while self.requested.len() < REQUESTS_MAX
             && let Some(read) = self.waiting.pop_front()
         {
-            out.request(read.id, read.request.remote);
+            out.request(read.id, read.source);
             self.requested.push(read);
         }
     }
@@ -75,7 +116,7 @@ impl ReadsFromPeer {
     pub(crate) fn room(&mut self) -> Option<Room<'_>> {
         let (id, left) = self.landing?;
         let read = self.requested.iter_mut().find(|read| read.id == id)?;
-        read.request.into.room()?.part(read.received..read.received + left)
+        read.into.room()?.part(read.received..read.received + left)
     }
 
     /// Notes that bytes were received into [`ReadsFromPeer::room`].
@@ -105,7 +146,7 @@ impl ReadsFromPeer {
         let read = self.requested.swap_remove(at);
         self.request(out);
         let result = if is_good { Ok(()) } else { Err(ReadError::BadSpan) };
-        Ok((read.request.token, read.request.into, result))
+        Ok(EndedRead { of: read.of, into: read.into, result })
     }
 
     fn find(&mut self, id: u32) -> Result<&mut ReadUnderWay, &'static str> {
@@ -122,12 +163,13 @@ impl ReadsFromPeer {
         waits.then_some("a read waits, and may be requested")
     }
 
-    /// Takes all reads back, with token and buffer, when the peer is down.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (u64, Buffer)> + use<> {
+    /// Takes all reads back when the peer is down.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = EndedRead> + use<> {
         self.landing = None;
         let requested = std::mem::take(&mut self.requested).into_iter();
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        requested.chain(waiting).map(|read| (read.request.token, read.request.into))
+        let result = Err(ReadError::PeerDown);
+        requested.chain(waiting).map(move |read| EndedRead { of: read.of, into: read.into, result })
     }
 }
 
@@ -164,8 +206,8 @@ mod tests {
         reads.land(0, 4).unwrap();
         reads.room().unwrap().fill(b"ghij");
         reads.advance(4);
-        let (token, into, result) = reads.end(&mut out, 0, true).unwrap();
-        assert_eq!((token, &into[..], result), (0, &b"abcdefghij"[..], Ok(())));
+        let EndedRead { of, into, result } = reads.end(&mut out, 0, true).unwrap();
+        assert_eq!((of, &into[..], result), (ReadOf::Exposed(0), &b"abcdefghij"[..], Ok(())));
     }
 
     #[test]
@@ -173,8 +215,8 @@ mod tests {
         let (mut reads, mut out) = reads(1, 10);
         assert!(reads.land(0, 11).is_err() && reads.land(1, 1).is_err());
         assert!(reads.end(&mut out, 1, true).is_err());
-        let (_, _, result) = reads.end(&mut out, 0, false).unwrap();
-        assert_eq!(result, Err(ReadError::BadSpan));
+        let ended = reads.end(&mut out, 0, false).unwrap();
+        assert_eq!(ended.result, Err(ReadError::BadSpan));
         assert!(reads.land(0, 1).is_err(), "the read has ended");
     }
 

@@ -1,19 +1,20 @@
-//! The sending half of a connection: frames that wait for room in the socket, and the bytes of
-//! reads that the peer has requested, which go straight out of the exposed buffers.
+//! The sending half of a connection: frames that wait for room in the socket, and streams: reads
+//! that the peer has requested, and a put of this worker, whose bytes go straight out of memory.
 //!
-//! Whole frames wait in the outbox. It is sent before a piece of a read begins, so a message waits
-//! for one piece at most, and for what the kernel has not sent yet. Several reads take turns, piece
+//! Whole frames wait in the outbox. It is sent before a piece of a stream begins, so a message waits
+//! for one piece at most, and for what the kernel has not sent yet. The streams take turns, piece
 //! by piece. One call sends several pieces: each call ends in a packet that is not full.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use tagmatch_device::{Readable, RemoteSpan};
 use tagmatch_os::{fails_for_now, tcp};
 
-use super::frame::{Frame, HEADER_BYTES, REQUEST_BYTES, emit_span};
-use super::piece::{ReadPiece, RequestedRead};
+use super::accesses::ACCESSES_MAX;
+use super::frame::{Frame, HEADER_BYTES, emit_span};
+use super::piece::{OutStream, StreamPiece};
+use super::sources::{Source, Sources};
 use super::unsent::UnsentLimit;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
@@ -33,9 +34,12 @@ pub(crate) struct SendHalf {
     /// Frames, of which a part of the first may have been sent.
     outbox: VecDeque<u8>,
     /// The piece of which a part was sent. It goes before the outbox.
-    begun: Option<ReadPiece>,
-    /// The reads that the peer has requested, without the bytes of the piece that was begun.
-    requested: VecDeque<RequestedRead>,
+    begun: Option<StreamPiece>,
+    /// The reads that the peer has requested, and a put of this worker, without the bytes of the
+    /// piece that was begun.
+    streams: VecDeque<OutStream>,
+    /// The answers to puts of the peer. They go out once the outbox is empty.
+    answers: VecDeque<bool>,
     /// How many bytes the socket has taken.
     taken: u64,
     /// How many messages were accepted.
@@ -127,40 +131,91 @@ impl SendHalf {
     }
 
     /// Requests a read from the peer.
-    pub(crate) fn request(&mut self, id: u32, span: RemoteSpan) {
-        self.outbox.extend(Frame::ReadRequest { id }.emit());
-        let span: [u8; REQUEST_BYTES] = emit_span(span);
-        self.outbox.extend(span);
+    pub(crate) fn request(&mut self, id: u32, source: Source) {
+        match source {
+            Source::Exposed(span) => {
+                self.outbox.extend(Frame::ReadRequest { id }.emit());
+                self.outbox.extend(emit_span(span));
+            }
+            Source::Region(bytes) | Source::Put(bytes) => {
+                self.outbox.extend(Frame::Get { id }.emit());
+                self.outbox.extend(bytes.emit());
+            }
+        }
     }
 
     /// Takes a peer's request.
     ///
     /// # Errors
     /// The rule that the peer broke.
-    pub(crate) fn take_request(&mut self, id: u32, span: RemoteSpan) -> Result<(), &'static str> {
-        if self.requested.len() >= REQUESTS_MAX {
+    pub(crate) fn take_request(&mut self, id: u32, source: Source) -> Result<(), &'static str> {
+        let requested = self.streams.iter().filter(|stream| !stream.source.is_put()).count();
+        if requested >= REQUESTS_MAX {
             return Err("a peer requests more reads at a time than allowed");
         }
-        self.requested.push_back(RequestedRead { id, span, given: 0 });
+        self.begin(id, source);
         Ok(())
     }
 
-    /// Drops the peer's reads, and says that this end leaves. A piece that was begun is completed.
+    /// Begins a stream.
+    pub(crate) fn begin(&mut self, id: u32, source: Source) {
+        self.streams.push_back(OutStream { id, source, given: 0 });
+    }
+
+    /// Whether bytes of a put are still to be sent.
+    pub(crate) fn is_putting(&self) -> bool {
+        let of_streams = self.streams.iter().map(|stream| stream.source);
+        of_streams.chain(self.begun.as_ref().map(|piece| piece.source)).any(Source::is_put)
+    }
+
+    /// Answers a put of the peer.
+    ///
+    /// # Errors
+    /// The rule that the peer broke.
+    pub(crate) fn answer_put(&mut self, is_done: bool) -> Result<(), &'static str> {
+        if self.answers.len() >= ACCESSES_MAX {
+            return Err("a peer has more puts at a time than allowed");
+        }
+        self.answers.push_back(is_done);
+        Ok(())
+    }
+
+    fn take_answers(&mut self) {
+        let frames = self.answers.drain(..).map(|is_done| Frame::PutEnd { is_done }.emit());
+        self.outbox.extend(frames.flatten());
+    }
+
+    /// Keeps a copy of what is left of a piece of a put: its buffer is needed.
+    pub(crate) fn keep_put(&mut self, sources: Sources<'_>) {
+        let Some(piece) = self.begun.take_if(|piece| piece.source.is_put()) else { return };
+        let mut outbox = VecDeque::with_capacity(piece.left() + self.outbox.len());
+        for part in piece.rest(piece.bytes(sources)) {
+            outbox.extend(part.iter());
+        }
+        outbox.append(&mut self.outbox);
+        self.outbox = outbox;
+    }
+
+    /// Drops the streams, and says that this end leaves. A piece that was begun is completed.
     pub(crate) fn leave(&mut self) {
-        self.requested.clear();
+        self.streams.clear();
+        self.take_answers();
         self.outbox.extend(Frame::Bye.emit());
     }
 
     /// Whether something waits to be sent.
     pub(crate) fn has_to_send(&self) -> bool {
-        self.begun.is_some() || !self.outbox.is_empty() || !self.requested.is_empty()
+        self.begun.is_some()
+            || !self.outbox.is_empty()
+            || !self.streams.is_empty()
+            || !self.answers.is_empty()
     }
 
-    /// The place in the stream behind everything that was accepted by now, requested reads aside.
+    /// The place in the stream behind everything that was accepted by now, streams aside.
     pub(crate) fn accepted(&self) -> u64 {
         self.taken
             + self.outbox.len() as u64
-            + self.begun.as_ref().map_or(0, ReadPiece::left) as u64
+            + self.begun.as_ref().map_or(0, StreamPiece::left) as u64
     }
 
     /// How many bytes of the stream the socket has taken.
@@ -193,9 +248,9 @@ impl SendHalf {
         if begun.is_some_and(|piece| piece.left() == 0) {
             return Some("a piece was sent, and is not over");
         }
-        let is_over = |read: &RequestedRead| read.given > read.span.length;
-        if self.requested.iter().any(is_over) || self.requested.len() > REQUESTS_MAX {
-            return Some("requested reads are over, or too many");
+        let is_over = |stream: &OutStream| stream.given > stream.source.length();
+        if self.streams.iter().any(is_over) || self.streams.len() > REQUESTS_MAX + 1 {
+            return Some("streams are over, or too many");
         }
         (self.asked > accepted).then_some("an acknowledgement is awaited of what was not accepted")
     }
@@ -209,14 +264,14 @@ impl SendHalf {
     pub(crate) fn push(
         &mut self,
         socket: BorrowedFd<'_>,
-        readable: Readable<'_>,
+        sources: Sources<'_>,
     ) -> io::Result<bool> {
         self.unsent.follow(socket, self.taken);
         for _ in 0..RUNS_PER_PUSH {
-            if !self.end_piece(socket, readable)? || !self.push_outbox(socket)? {
+            if !self.end_piece(socket, sources)? || !self.push_outbox(socket)? {
                 return Ok(false);
             }
-            self.send_run(socket, readable)?;
+            self.send_run(socket, sources)?;
             if !self.has_to_send() {
                 return Ok(true);
             }
@@ -226,6 +281,9 @@ impl SendHalf {
 
     /// `true` if the outbox is empty.
     fn push_outbox(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        if self.outbox.is_empty() {
+            self.take_answers();
+        }
         while !self.outbox.is_empty() {
             let (first, second) = self.outbox.as_slices();
             let slices = [first, second].map(IoSlice::new);
@@ -240,11 +298,11 @@ impl SendHalf {
     }
 
     /// Completes the piece that was begun. `true` if none is left.
-    fn end_piece(&mut self, socket: BorrowedFd<'_>, readable: Readable<'_>) -> io::Result<bool> {
+    fn end_piece(&mut self, socket: BorrowedFd<'_>, sources: Sources<'_>) -> io::Result<bool> {
         while let Some(piece) = &mut self.begun {
-            let bytes = piece.bytes(readable);
+            let bytes = piece.bytes(sources);
             if bytes.is_none() && piece.blank() {
-                self.requested.retain(|read| read.id != piece.id);
+                self.streams.retain(|stream| stream.source.is_put() || stream.id != piece.id);
             }
             let Some(sent) = retrying(|| tcp::send_parts(socket, &piece.rest(bytes)))? else {
                 return Ok(false);
@@ -260,22 +318,22 @@ impl SendHalf {
 
     /// Sends the next pieces by one call, as far as the socket has room. For a read whose
     /// bytes are gone, a frame that ends it is put into the outbox.
-    fn send_run(&mut self, socket: BorrowedFd<'_>, readable: Readable<'_>) -> io::Result<()> {
+    fn send_run(&mut self, socket: BorrowedFd<'_>, sources: Sources<'_>) -> io::Result<()> {
         let outbox = &mut self.outbox;
-        self.requested.retain(|read| {
-            let is_there = readable.bytes(read.span).is_some();
+        self.streams.retain(|stream| {
+            let is_there = sources.bytes(stream.source).is_some();
             if !is_there {
-                outbox.extend(Frame::ReadFailed { id: read.id }.emit());
+                outbox.extend(Frame::ReadFailed { id: stream.id }.emit());
             }
             is_there
         });
-        // The reads take turns. Their state changes when it is known how much was sent.
+        // The streams take turns. Their state changes when it is known how much was sent.
         let pieces = self.next_pieces();
         if pieces.is_empty() {
             return Ok(());
         }
         let slices: Vec<_> =
-            pieces.iter().flat_map(|piece| piece.rest(piece.bytes(readable))).collect();
+            pieces.iter().flat_map(|piece| piece.rest(piece.bytes(sources))).collect();
         let Some(mut sent) = retrying(|| tcp::send_parts(socket, &slices))? else { return Ok(()) };
         self.taken += sent as u64;
         for mut piece in pieces {
@@ -293,16 +351,16 @@ impl SendHalf {
     }
 
     /// The pieces of the next run.
-    fn next_pieces(&self) -> Vec<ReadPiece> {
+    fn next_pieces(&self) -> Vec<StreamPiece> {
         let piece_bytes = self.unsent.piece_bytes();
         let run = RUN_BYTES / piece_bytes;
         let mut pieces = Vec::with_capacity(run);
-        let turns: Vec<_> = self.requested.iter().take(run).collect();
+        let turns: Vec<_> = self.streams.iter().take(run).collect();
         for round in 0..run {
             let before = pieces.len();
-            for read in &turns {
+            for stream in &turns {
                 if pieces.len() < run {
-                    pieces.extend(read.piece(round, piece_bytes));
+                    pieces.extend(stream.piece(round, piece_bytes));
                 }
             }
             if pieces.len() == before {
@@ -312,13 +370,14 @@ impl SendHalf {
         pieces
     }
 
-    /// The first read's turn is over: its piece is being sent.
-    fn note_begun(&mut self, piece: &ReadPiece) {
-        let at = self.requested.iter().position(|read| read.id == piece.id);
-        let Some(mut read) = at.and_then(|at| self.requested.remove(at)) else { return };
-        read.given += piece.length as u64;
+    /// The turn of the first stream is over: its piece is being sent.
+    fn note_begun(&mut self, piece: &StreamPiece) {
+        let is_of = |stream: &OutStream| stream.id == piece.id && stream.source == piece.source;
+        let at = self.streams.iter().position(is_of);
+        let Some(mut stream) = at.and_then(|at| self.streams.remove(at)) else { return };
+        stream.given += piece.length as u64;
         if !piece.is_last() {
-            self.requested.push_back(read);
+            self.streams.push_back(stream);
         }
     }
 }
@@ -337,212 +396,4 @@ fn retrying(call: impl Fn() -> io::Result<usize>) -> io::Result<Option<usize>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Read;
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
-    use super::super::frame::PIECE_BYTES;
-    use super::*;
-    use tagmatch_device::{Buffer, Exposures, PeerId};
-
-    const READER: PeerId = PeerId(1);
-
-    /// What the other end has got, and whether everything was sent.
-    fn pass(
-        out: &mut SendHalf,
-        sockets: &mut (UnixStream, UnixStream),
-        x: Readable<'_>,
-    ) -> Vec<u8> {
-        let mut got = Vec::new();
-        let mut piece = [0; 777];
-        loop {
-            let is_done = out.push(sockets.0.as_fd(), x).unwrap();
-            match sockets.1.read(&mut piece) {
-                Ok(count) => got.extend_from_slice(&piece[..count]),
-                Err(_) if is_done => return got,
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn stream() -> (UnixStream, UnixStream) {
-        let (one, two) = UnixStream::pair().unwrap();
-        two.set_nonblocking(true).unwrap();
-        (one, two)
-    }
-
-    /// The headers of the frames in a stream.
-    fn frames(mut bytes: &[u8]) -> Vec<Frame> {
-        let mut frames = Vec::new();
-        while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
-            frames.push(Frame::parse(header, 1 << 20).unwrap());
-            bytes = &rest[u32::from_le_bytes(*header.first_chunk().unwrap()) as usize..];
-        }
-        assert!(bytes.is_empty());
-        frames
-    }
-
-    #[test]
-    fn what_may_be_lost_is_counted_by_the_places_of_the_last_messages() {
-        let (socket, _there) = stream();
-        let mut out = SendHalf::default();
-        let mut ends = Vec::new();
-        for length in 0..40 {
-            assert!(out.send(socket.as_fd(), [&[1; 8], &[2; 40][..length]], None, 1 << 20).is_ok());
-            ends.push(out.accepted());
-        }
-        let all = out.accepted();
-        assert_eq!(out.unacknowledged(all, 0), 0);
-        assert_eq!((out.unacknowledged(all - 1, 0), out.unacknowledged(ends[38], 0)), (1, 1));
-        assert_eq!(out.unacknowledged(ends[24], 0), 15);
-        // Earlier ones are at most as many as fit into the bytes, without the acknowledged ones.
-        let most = 16 + (ends[24] - ends[20]) / HEADER_BYTES as u64;
-        assert_eq!(out.unacknowledged(ends[20], 0), most);
-        assert_eq!(out.unacknowledged(ends[20], 21), 19);
-        assert_eq!((out.unacknowledged(0, 0), out.unacknowledged(0, 40)), (40, 0));
-        assert_eq!(SendHalf::default().unacknowledged(0, 0), 0);
-    }
-
-    #[test]
-    fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        let mut exposures = Exposures::default();
-        let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
-        let other = exposures.expose(READER, Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
-        out.take_request(1, long.span).unwrap();
-        out.take_request(2, other.span).unwrap();
-        // The socket takes a part of a piece.
-        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
-            || out.begun.is_none()
-        {}
-        assert!(out.send(sockets.0.as_fd(), [b"message", b""], Some(5), 1 << 20).is_ok());
-        let got = frames(&pass(&mut out, &mut sockets, exposures.readable_by(READER)));
-        let data = |id| Frame::ReadData { id, length: PIECE_BYTES };
-        let message = Frame::Message { length: 7, immediate: Some(5) };
-        let at = got.iter().position(|frame| *frame == message).unwrap();
-        assert!(at < got.len() - 20, "{got:?}");
-        let reads: Vec<_> = got.into_iter().filter(|frame| *frame != message).collect();
-        let last = Frame::ReadData { id: 2, length: 1 };
-        let end = |id| Frame::ReadEnd { id };
-        assert_eq!(reads[..6], [data(1), data(2), data(1), last, end(2), data(1)]);
-        assert_eq!((reads.len(), reads.last()), (34, Some(&end(1))));
-    }
-
-    #[test]
-    fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        let mut exposures = Exposures::default();
-        let long = exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
-        out.take_request(1, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
-            || out.begun.is_none()
-        {}
-        drop(exposures.withdraw(READER, long.id).unwrap());
-        exposures.expose(READER, Buffer::from(vec![9; 8 * PIECE_BYTES])).unwrap();
-        let bytes = pass(&mut out, &mut sockets, exposures.readable_by(READER));
-        assert_eq!(frames(&bytes).last(), Some(&Frame::ReadFailed { id: 1 }));
-        assert!(!bytes.contains(&9));
-        out.take_request(2, long.span).unwrap();
-        let bytes = pass(&mut out, &mut sockets, exposures.readable_by(READER));
-        assert_eq!(frames(&bytes), [Frame::ReadFailed { id: 2 }]);
-    }
-
-    #[test]
-    fn the_outbox_refuses_what_is_beyond_its_bound_and_keeps_the_order() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        let mut sent = 0;
-        while out.send(sockets.0.as_fd(), [&[7; 1000], b"end"], None, 5000).is_ok() {
-            sent += 1;
-        }
-        assert!(out.outbox.len() <= 5000 && !out.has_room(1003, 5000));
-        let got = frames(&pass(&mut out, &mut sockets, Exposures::default().readable_by(READER)));
-        assert_eq!(got.len(), sent);
-        assert!(out.has_room(1003, 5000) && out.accepted() == out.taken());
-    }
-
-    #[test]
-    fn a_message_longer_than_the_outbox_does_not_wait_for_the_end_of_reads() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        let mut exposures = Exposures::default();
-        let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
-        out.take_request(1, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
-            || out.begun.is_none()
-        {}
-        assert!(out.send(sockets.0.as_fd(), [&[7; 9000], b""], None, 5000).is_ok());
-        assert!(!out.has_room(1, 5000));
-        let got = frames(&pass(&mut out, &mut sockets, exposures.readable_by(READER)));
-        let message = Frame::Message { length: 9000, immediate: None };
-        let at = got.iter().position(|frame| *frame == message).unwrap();
-        assert!(at < got.len() - 20, "{got:?}");
-    }
-
-    #[test]
-    fn a_peer_is_asked_once_for_the_acknowledgement_of_what_was_sent() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        for _ in 0..2 {
-            assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
-            (0..3).for_each(|_| out.ask_for_acknowledgement());
-        }
-        let message = Frame::Message { length: 7, immediate: None };
-        let got = frames(&pass(&mut out, &mut sockets, Exposures::default().readable_by(READER)));
-        assert_eq!(got, [message, Frame::Flush, message, Frame::Flush]);
-    }
-
-    #[test]
-    fn there_is_something_to_send_while_a_message_a_read_or_a_piece_is_left() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        let mut exposures = Exposures::default();
-        let long = exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
-        assert!(!out.has_to_send());
-        out.take_request(1, long.span).unwrap();
-        assert!(out.has_to_send(), "a read alone");
-        while out.begun.is_none() {
-            out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap();
-        }
-        out.requested.clear();
-        assert!(out.outbox.is_empty() && out.has_to_send(), "a piece alone");
-        pass(&mut out, &mut sockets, exposures.readable_by(READER));
-        assert!(!out.has_to_send());
-        while out.outbox.is_empty() {
-            assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
-        }
-        assert!(out.begun.is_none() && out.has_to_send(), "a message alone");
-        pass(&mut out, &mut sockets, exposures.readable_by(READER));
-        assert!(!out.has_to_send());
-    }
-
-    #[test]
-    fn a_peer_requests_64_reads_at_a_time_and_no_more() {
-        let mut out = SendHalf::default();
-        let span = RemoteSpan { address: 1, key: 2, length: 3 };
-        for id in 0..64 {
-            assert_eq!(out.take_request(id, span), Ok(()));
-        }
-        assert!(out.take_request(64, span).is_err());
-    }
-
-    #[test]
-    fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
-        let mut sockets = stream();
-        let mut out = SendHalf::default();
-        let mut exposures = Exposures::default();
-        let long = exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
-        out.take_request(1, long.span).unwrap();
-        out.take_request(2, long.span).unwrap();
-        while out.push(sockets.0.as_fd(), exposures.readable_by(READER)).unwrap()
-            || out.begun.is_none()
-        {}
-        out.leave();
-        let got = frames(&pass(&mut out, &mut sockets, exposures.readable_by(READER)));
-        assert_eq!(got.last(), Some(&Frame::Bye));
-        assert!(!got.contains(&Frame::ReadEnd { id: 1 }), "{got:?}");
-    }
-}
+mod tests;

@@ -43,7 +43,12 @@ fn without_looks() -> TcpConfig {
 device_contract! { OnTcp: all,
     forty_workers_exchange_messages,
     a_connection_to_a_busy_listener_is_tried_again,
-    a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes
+    a_read_of_a_buffer_that_is_withdrawn_meanwhile_fails_and_takes_no_other_bytes,
+    accesses_of_every_size_move_their_bytes,
+    an_access_that_its_region_does_not_allow_changes_nothing,
+    no_access_is_done_once_its_region_is_unpublished,
+    buffers_of_accesses_come_back_before_the_end_of_their_peer,
+    a_region_that_is_closed_under_a_writer_is_left_alone
 }
 
 #[test]

@@ -1,0 +1,204 @@
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use super::super::frame::PIECE_BYTES;
+use super::*;
+use crate::sources::SharedMemory;
+use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+
+const READER: PeerId = PeerId(1);
+
+/// What the other end has got, and whether everything was sent.
+fn pass(out: &mut SendHalf, sockets: &mut (UnixStream, UnixStream), x: Sources<'_>) -> Vec<u8> {
+    let mut got = Vec::new();
+    let mut piece = [0; 777];
+    loop {
+        let is_done = out.push(sockets.0.as_fd(), x).unwrap();
+        match sockets.1.read(&mut piece) {
+            Ok(count) => got.extend_from_slice(&piece[..count]),
+            Err(_) if is_done => return got,
+            Err(_) => {}
+        }
+    }
+}
+
+fn stream() -> (UnixStream, UnixStream) {
+    let (one, two) = UnixStream::pair().unwrap();
+    two.set_nonblocking(true).unwrap();
+    (one, two)
+}
+
+/// The headers of the frames in a stream.
+fn frames(mut bytes: &[u8]) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() {
+        frames.push(Frame::parse(header, 1 << 20).unwrap());
+        bytes = &rest[u32::from_le_bytes(*header.first_chunk().unwrap()) as usize..];
+    }
+    assert!(bytes.is_empty());
+    frames
+}
+
+#[test]
+fn what_may_be_lost_is_counted_by_the_places_of_the_last_messages() {
+    let (socket, _there) = stream();
+    let mut out = SendHalf::default();
+    let mut ends = Vec::new();
+    for length in 0..40 {
+        assert!(out.send(socket.as_fd(), [&[1; 8], &[2; 40][..length]], None, 1 << 20).is_ok());
+        ends.push(out.accepted());
+    }
+    let all = out.accepted();
+    assert_eq!(out.unacknowledged(all, 0), 0);
+    assert_eq!((out.unacknowledged(all - 1, 0), out.unacknowledged(ends[38], 0)), (1, 1));
+    assert_eq!(out.unacknowledged(ends[24], 0), 15);
+    // Earlier ones are at most as many as fit into the bytes, without the acknowledged ones.
+    let most = 16 + (ends[24] - ends[20]) / HEADER_BYTES as u64;
+    assert_eq!(out.unacknowledged(ends[20], 0), most);
+    assert_eq!(out.unacknowledged(ends[20], 21), 19);
+    assert_eq!((out.unacknowledged(0, 0), out.unacknowledged(0, 40)), (40, 0));
+    assert_eq!(SendHalf::default().unacknowledged(0, 0), 0);
+}
+
+#[test]
+fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    let long = memory.exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+    let other = memory.exposures.expose(READER, Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
+    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    out.take_request(2, Source::Exposed(other.span)).unwrap();
+    // The socket takes a part of a piece.
+    while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
+    {
+    }
+    assert!(out.send(sockets.0.as_fd(), [b"message", b""], Some(5), 1 << 20).is_ok());
+    let got = frames(&pass(&mut out, &mut sockets, memory.for_peer(READER, None)));
+    let data = |id| Frame::ReadData { id, length: PIECE_BYTES };
+    let message = Frame::Message { length: 7, immediate: Some(5) };
+    let at = got.iter().position(|frame| *frame == message).unwrap();
+    assert!(at < got.len() - 20, "{got:?}");
+    let reads: Vec<_> = got.into_iter().filter(|frame| *frame != message).collect();
+    let last = Frame::ReadData { id: 2, length: 1 };
+    let end = |id| Frame::ReadEnd { id };
+    assert_eq!(reads[..6], [data(1), data(2), data(1), last, end(2), data(1)]);
+    assert_eq!((reads.len(), reads.last()), (34, Some(&end(1))));
+}
+
+#[test]
+fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    let long = memory.exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
+    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
+    {
+    }
+    drop(memory.exposures.withdraw(READER, long.id).unwrap());
+    memory.exposures.expose(READER, Buffer::from(vec![9; 8 * PIECE_BYTES])).unwrap();
+    let bytes = pass(&mut out, &mut sockets, memory.for_peer(READER, None));
+    assert_eq!(frames(&bytes).last(), Some(&Frame::ReadFailed { id: 1 }));
+    assert!(!bytes.contains(&9));
+    out.take_request(2, Source::Exposed(long.span)).unwrap();
+    let bytes = pass(&mut out, &mut sockets, memory.for_peer(READER, None));
+    assert_eq!(frames(&bytes), [Frame::ReadFailed { id: 2 }]);
+}
+
+#[test]
+fn the_outbox_refuses_what_is_beyond_its_bound_and_keeps_the_order() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut sent = 0;
+    while out.send(sockets.0.as_fd(), [&[7; 1000], b"end"], None, 5000).is_ok() {
+        sent += 1;
+    }
+    assert!(out.outbox.len() <= 5000 && !out.has_room(1003, 5000));
+    let got = frames(&pass(&mut out, &mut sockets, SharedMemory::default().for_peer(READER, None)));
+    assert_eq!(got.len(), sent);
+    assert!(out.has_room(1003, 5000) && out.accepted() == out.taken());
+}
+
+#[test]
+fn a_message_longer_than_the_outbox_does_not_wait_for_the_end_of_reads() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    let long = memory.exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
+    {
+    }
+    assert!(out.send(sockets.0.as_fd(), [&[7; 9000], b""], None, 5000).is_ok());
+    assert!(!out.has_room(1, 5000));
+    let got = frames(&pass(&mut out, &mut sockets, memory.for_peer(READER, None)));
+    let message = Frame::Message { length: 9000, immediate: None };
+    let at = got.iter().position(|frame| *frame == message).unwrap();
+    assert!(at < got.len() - 20, "{got:?}");
+}
+
+#[test]
+fn a_peer_is_asked_once_for_the_acknowledgement_of_what_was_sent() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    for _ in 0..2 {
+        assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
+        (0..3).for_each(|_| out.ask_for_acknowledgement());
+    }
+    let message = Frame::Message { length: 7, immediate: None };
+    let got = frames(&pass(&mut out, &mut sockets, SharedMemory::default().for_peer(READER, None)));
+    assert_eq!(got, [message, Frame::Flush, message, Frame::Flush]);
+}
+
+#[test]
+fn there_is_something_to_send_while_a_message_a_read_or_a_piece_is_left() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    let long = memory.exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
+    assert!(!out.has_to_send());
+    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    assert!(out.has_to_send(), "a read alone");
+    while out.begun.is_none() {
+        out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap();
+    }
+    out.streams.clear();
+    assert!(out.outbox.is_empty() && out.has_to_send(), "a piece alone");
+    pass(&mut out, &mut sockets, memory.for_peer(READER, None));
+    assert!(!out.has_to_send());
+    while out.outbox.is_empty() {
+        assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 5000).is_ok());
+    }
+    assert!(out.begun.is_none() && out.has_to_send(), "a message alone");
+    pass(&mut out, &mut sockets, memory.for_peer(READER, None));
+    assert!(!out.has_to_send());
+}
+
+#[test]
+fn a_peer_requests_64_reads_at_a_time_and_no_more() {
+    let mut out = SendHalf::default();
+    let span = RemoteSpan { address: 1, key: 2, length: 3 };
+    for id in 0..64 {
+        assert_eq!(out.take_request(id, Source::Exposed(span)), Ok(()));
+    }
+    assert!(out.take_request(64, Source::Exposed(span)).is_err());
+}
+
+#[test]
+fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    let long = memory.exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
+    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    out.take_request(2, Source::Exposed(long.span)).unwrap();
+    while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
+    {
+    }
+    out.leave();
+    let got = frames(&pass(&mut out, &mut sockets, memory.for_peer(READER, None)));
+    assert_eq!(got.last(), Some(&Frame::Bye));
+    assert!(!got.contains(&Frame::ReadEnd { id: 1 }), "{got:?}");
+}

@@ -1,0 +1,66 @@
+//! Where the bytes of a stream come from: memory that a peer may read, or a buffer that this worker
+//! puts into a region of the peer.
+
+use tagmatch_device::{Buffer, Exposures, PeerId, Readable, RemoteSpan};
+
+use super::frame::RegionBytes;
+use super::regions::OpenRegions;
+
+/// The bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A read of a buffer that was exposed to the peer.
+    Exposed(RemoteSpan),
+    /// A get from a region of this worker.
+    Region(RegionBytes),
+    /// A put of this worker, to these bytes of a region of the peer.
+    Put(RegionBytes),
+}
+
+impl Source {
+    /// The number of bytes.
+    pub(crate) fn length(self) -> u64 {
+        match self {
+            Source::Exposed(span) => span.length,
+            Source::Region(bytes) | Source::Put(bytes) => bytes.length,
+        }
+    }
+
+    /// Whether it is a put of this worker.
+    pub(crate) fn is_put(self) -> bool {
+        matches!(self, Source::Put(_))
+    }
+}
+
+/// The memory of this worker that peers read.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMemory {
+    pub(crate) exposures: Exposures,
+    pub(crate) regions: OpenRegions,
+}
+
+impl SharedMemory {
+    /// The memory for streams to one peer, beside the buffer that is being put.
+    pub(crate) fn for_peer<'a>(&'a self, peer: PeerId, put: Option<&'a Buffer>) -> Sources<'a> {
+        Sources { readable: self.exposures.readable_by(peer), regions: &self.regions, put }
+    }
+}
+
+/// The memory for the streams to one peer.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    readable: Readable<'a>,
+    regions: &'a OpenRegions,
+    put: Option<&'a Buffer>,
+}
+
+impl<'a> Sources<'a> {
+    /// The bytes of a stream; `None` if the peer may not read all of them, or no longer.
+    pub(crate) fn bytes(self, source: Source) -> Option<&'a [u8]> {
+        match source {
+            Source::Exposed(span) => self.readable.bytes(span),
+            Source::Region(bytes) => self.regions.bytes(bytes),
+            Source::Put(_) => self.put.map(|buffer| &buffer[..]),
+        }
+    }
+}
