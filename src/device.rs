@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 use tagmatch_device::{
     AccessLimits, Address, Buffer, Device, DeviceError, Event, EventDescriptor, EventSink,
     Exposure, ExposureId, Flush, JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId,
-    Polled, PublishedRegion, RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess,
-    RegionPlace, Registered, TagList, hand_on,
+    Polled, PublishedRegion, QuickAccess, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
+    RegionAccess, RegionPlace, RegionSpan, Registered, TagList, hand_on,
 };
 #[cfg(feature = "model")]
 use tagmatch_model::Model;
@@ -210,6 +210,10 @@ impl Device for WorkerDevice {
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
         on!(self, device => device.access(access))
+    }
+
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        on!(self, device => device.access_at_once(peer, of, access))
     }
 
     #[inline(always)]

@@ -51,17 +51,21 @@ use crate::worker::WorkerOf;
 ///
 /// | operation | way |
 /// |---|---|
-/// | atomic operation, put with a notice, operation of length 0 | a message |
-/// | put or get over shared memory, while no other operation of this worker to the peer is under way by a message | by itself, in a system call or two, if the kernel lets processes read each other's memory; a get from memory of [`WorkerOf::buffer`] copies from a mapping |
+/// | put with a notice, operation of length 0 | a message |
+/// | over shared memory, while no other operation of this worker to the peer is under way: put, get, or atomic operation on elements of 1, 2, 4 or 8 bytes that lie at multiples of their size, in memory of [`WorkerOf::buffer`] | by itself, in the call, by the processor: peers map this memory |
+/// | over shared memory, while no operation of this worker to the peer is under way by a message: put or get in other memory, a put only if it is a vector | by itself, in a system call or two, if the kernel lets processes read each other's memory |
 /// | put or get of 16 KiB and more over TCP, while no other operation of this worker to the peer is under way by a message | streamed between the buffer and the region, without a copy in between; the peer's progress receives or sends |
-/// | put over shared memory into memory that is no vector and not of [`WorkerOf::buffer`] | a message |
 /// | all others | a message |
 ///
-/// The order above holds whatever the ways are. What is done by itself over shared memory needs no
-/// progress of the peer. [`ShmConfig::direct_regions`](crate::shm::ShmConfig::direct_regions) makes
-/// all operations over shared memory messages;
-/// [`Counters::direct_remote`](crate::Counters::direct_remote) counts those that were none. The
-/// repository's `examples/hash_table.rs` is a table that several nodes change at once.
+/// [`WorkerOf::buffer`] gives memory that peers map where it is longer than a message (16 KiB, if
+/// [`ShmConfig::message_max`](crate::shm::ShmConfig::message_max) says nothing else). The order
+/// above holds whatever the ways are, and elements are atomic whichever way each of them is
+/// changed: the owner uses the processor's operations for the same elements. What is done by itself
+/// over shared memory needs no progress of the peer.
+/// [`ShmConfig::direct_regions`](crate::shm::ShmConfig::direct_regions) makes all operations over
+/// shared memory messages; [`Counters::direct_remote`](crate::Counters::direct_remote) counts those
+/// that were none. The repository's `examples/hash_table.rs` is a table that several nodes change
+/// at once.
 ///
 /// ```
 /// use tagmatch::{AtomicOp, AtomicType, Config, Rights, Worker};

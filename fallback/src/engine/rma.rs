@@ -64,7 +64,8 @@ impl<D: Device> RmaEngine for Engine<D> {
 
     #[cold]
     fn begin_remote(&mut self, operation: RemoteOperation) -> Posted {
-        let state = self.core.state_mut();
+        let Engine { core, device, .. } = self;
+        let state = core.state_mut();
         let peer = operation.peer;
         let action = operation.action.checked()?;
         if let Some(fault) = state.fault_of(peer) {
@@ -76,9 +77,13 @@ impl<D: Device> RmaEngine for Engine<D> {
                 slices::of_owner(action.into_buffer()),
             );
         };
-        state.rma.begin(request, RemoteOperation { action, ..operation });
-        state.todo.push(Todo::Flush(peer));
-        self.settle();
+        let operation = RemoteOperation { action, ..operation };
+        let done = state.rma.do_at_once(device, request, operation, &mut state.requests);
+        if let Err(operation) = done {
+            state.rma.begin(request, operation);
+            state.todo.push(Todo::Flush(peer));
+            self.settle();
+        }
         Ok(request)
     }
 

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, PeerId, Refused as DeviceRefused,
-    RegionAccess, RegionPlace, RegionSpan,
+    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, Device, ElementChanges, PeerId,
+    QuickAccess, Refused as DeviceRefused, RegionAccess, RegionPlace, RegionSpan,
 };
 use tagmatch_soft::Tag;
 
@@ -77,6 +77,27 @@ impl RemoteAction {
                 action
             }
         })
+    }
+
+    /// Lets `access` do the action in one call. `false`: messages have to do it.
+    fn do_at_once(&mut self, mut access: impl FnMut(QuickAccess<'_>) -> bool) -> bool {
+        match self {
+            RemoteAction::Put { from, notice: None } => access(QuickAccess::Write(from)),
+            RemoteAction::Put { .. } => false,
+            RemoteAction::Get { into } => {
+                into.room().is_some_and(|room| access(QuickAccess::Read(room)))
+            }
+            RemoteAction::Atomic { element, operands, count, old } => {
+                let mut old = old.as_mut().map(Buffer::as_mut_slice);
+                if let Some(None) = old {
+                    return false;
+                }
+                let old = old.as_mut().and_then(Option::as_deref_mut);
+                let size = element.of.size();
+                let change = &mut element.change(operands, old);
+                access(QuickAccess::Change(ElementChanges { size, count: *count, change }))
+            }
+        }
     }
 
     /// The buffer that the operation's owner gets back.
@@ -222,6 +243,26 @@ impl InitiatorSide {
             fault: None,
             is_sent: false,
         });
+    }
+
+    /// Lets the device do an operation in this call, and ends it.
+    ///
+    /// # Errors
+    /// The operation: others are under way, or the device can't do it.
+    pub(crate) fn do_at_once(
+        device: &mut impl Device,
+        request: RequestId,
+        mut operation: RemoteOperation,
+        requests: &mut Requests,
+    ) -> Result<(), RemoteOperation> {
+        let RemoteOperation { peer, key, place, offset, ref mut action } = operation;
+        let of = RegionSpan { key: key.0, place, offset };
+        if place.is_none() || !action.do_at_once(|access| device.access_at_once(peer, of, access)) {
+            return Err(operation);
+        }
+        let result = Ok(status_of(peer, action));
+        end(requests, request, operation.action, result);
+        Ok(())
     }
 
     /// The next operation, for the device to do without a message. `None`: there is none that the
@@ -449,9 +490,7 @@ impl InitiatorSide {
         if self.operations.is_empty() {
             self.fence = false;
         }
-        let length = op.action.length() as u64;
-        let status =
-            Status { source: peer, tag: Tag(0), length, truncated: false, immediate: None };
+        let status = status_of(peer, &op.action);
         let result = op.fault.map_or(Ok(status), |fault| Err(Fault::Remote { peer, fault }));
         end(requests, op.request, op.action, result);
     }
@@ -478,6 +517,12 @@ impl InitiatorSide {
             end(requests, op.request, op.action, Err(fault));
         }
     }
+}
+
+/// The status of an operation that has succeeded.
+fn status_of(peer: PeerId, action: &RemoteAction) -> Status {
+    let length = action.length() as u64;
+    Status { source: peer, tag: Tag(0), length, truncated: false, immediate: None }
 }
 
 /// Ends the request of an operation, and gives its buffer back.

@@ -98,6 +98,25 @@ impl Rma {
         Rma { regions, peers: BTreeMap::new(), notices: VecDeque::new(), direct: 0 }
     }
 
+    /// Lets the device do an operation in this call, if none to this peer is under way.
+    ///
+    /// # Errors
+    /// The operation, which is to [begin](Self::begin).
+    pub(crate) fn do_at_once<D: Device>(
+        &mut self,
+        device: &mut D,
+        request: RequestId,
+        operation: RemoteOperation,
+        requests: &mut Requests,
+    ) -> Result<(), RemoteOperation> {
+        if self.under_way(operation.peer) > 0 {
+            return Err(operation);
+        }
+        InitiatorSide::do_at_once(device, request, operation, requests)?;
+        self.direct += 1;
+        Ok(())
+    }
+
     /// Begins an operation.
     pub(crate) fn begin(&mut self, request: RequestId, operation: RemoteOperation) {
         let peer = self.peers.entry(operation.peer).or_default();

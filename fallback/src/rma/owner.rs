@@ -176,13 +176,14 @@ impl OwnerSide {
         self.owe()?;
         let right = regions.right_of_atomic(key, element.op, fetches);
         let done = regions.access(key, right, offset, length as u64).map(|accessed| {
-            if element.op == AtomicOp::Read {
+            if !accessed.is_writable() {
+                // Rights exclude a region like this for all operations but `Read`.
                 let values = || OwedAnswer::Fetched(accessed.read().to_vec());
                 return if fetches { values() } else { OwedAnswer::Done(1) };
             }
             let elements = accessed.write();
-            let fetched = fetches.then(|| elements.to_vec());
-            element.apply(elements, &bytes.to_vec(start));
+            let mut fetched = fetches.then(|| vec![0; elements.len()]);
+            element.apply(elements, &bytes.to_vec(start), fetched.as_deref_mut());
             fetched.map_or(OwedAnswer::Done(1), OwedAnswer::Fetched)
         });
         if done.is_ok() {

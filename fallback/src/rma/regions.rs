@@ -204,6 +204,7 @@ impl ExposedRegions {
                 memory: &region.memory,
                 reads: region.rights.contains(Rights::READ),
                 writes: region.rights.contains(Rights::WRITE),
+                changes: region.rights.contains(Rights::ATOMIC),
             });
         }
     }
@@ -272,6 +273,10 @@ pub(crate) struct AccessedBytes<'a> {
 }
 
 impl<'a> AccessedBytes<'a> {
+    pub(crate) fn is_writable(&self) -> bool {
+        self.memory.is_writable()
+    }
+
     pub(crate) fn read(self) -> &'a [u8] {
         &self.memory[self.range]
     }

@@ -5,6 +5,8 @@
 //! are in the byte order of the processor, so all workers of a job have the same one. They need no
 //! alignment.
 
+use tagmatch_device::{ElementChanges, words};
+
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -186,22 +188,38 @@ impl ElementUse {
         self.op.operands().checked_mul(self.of.size())?.checked_mul(count)
     }
 
-    /// Changes the elements of `region`, one by one. `operands` are those of
+    /// The change of elements, one behind the other. `operands` are those of
     /// [`ElementUse::operand_bytes`]: for the operations that compare, first all values to compare
-    /// with.
-    pub(crate) fn apply(self, region: &mut [u8], operands: &[u8]) {
+    /// with. The old values go to `old`, if there is one.
+    pub(crate) fn change<'a>(
+        self,
+        operands: &'a [u8],
+        mut old: Option<&'a mut [u8]>,
+    ) -> impl FnMut(usize, &mut [u8]) + 'a {
         let size = self.of.size();
-        let (compare, operand) = match self.op.operands() {
-            0 => (region.len(), 0),
-            1 => (0, 0),
-            _ => (0, operands.len() / 2),
-        };
-        if self.op.operands() == 0 {
-            return;
-        }
-        for (index, old) in region.chunks_exact_mut(size).enumerate() {
+        let operand = if self.op.operands() == 2 { operands.len() / 2 } else { 0 };
+        move |index, element| {
+            if let Some(old) = &mut old {
+                old[index * size..][..size].copy_from_slice(element);
+            }
             let at = |start: usize| &operands[start + index * size..][..size];
-            self.of.change(self.op, old, at(operand), at(compare));
+            if self.op.operands() > 0 {
+                self.of.change(self.op, element, at(operand), at(0));
+            }
+        }
+    }
+
+    /// Changes all elements of `region` as [`ElementUse::change`] does, by the processor if it can
+    /// ([`words`]): peers that map the region do so, too.
+    pub(crate) fn apply(self, region: &mut [u8], operands: &[u8], old: Option<&mut [u8]>) {
+        let size = self.of.size();
+        let count = region.len() / size;
+        let mut change = self.change(operands, old);
+        let changes = ElementChanges { size, count, change: &mut change };
+        if !words::change_elements(region, changes) {
+            for (index, element) in region.chunks_exact_mut(size).enumerate() {
+                change(index, element);
+            }
         }
     }
 }
@@ -402,7 +420,7 @@ mod tests {
 
     fn apply(op: AtomicOp, of: AtomicType, old: &[u8], operands: &[u8]) -> Vec<u8> {
         let mut region = old.to_vec();
-        ElementUse::new(op, of).unwrap().apply(&mut region, operands);
+        ElementUse::new(op, of).unwrap().apply(&mut region, operands, None);
         region
     }
 

@@ -18,7 +18,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::{
     AccessEnd, AccessLimits, Address, Buffer, Bytes, DeviceError, DownReason, Flush, LearnedChoice,
-    PeerId, PublishedRegion, RawMemory, RegionAccess, RegionPlace, Registered, TagEvent, TagList,
+    PeerId, PublishedRegion, QuickAccess, RawMemory, RegionAccess, RegionPlace, RegionSpan,
+    Registered, TagEvent, TagList,
 };
 
 /// The limits of a device.
@@ -342,6 +343,15 @@ pub trait Device {
         Err(access.buffer)
     }
 
+    /// Accesses a region of a peer in this call, without the peer's progress. The caller has no
+    /// other access to this peer under way. `false`: this device can't do that, or finds anything
+    /// wrong. Then no element was changed; of bytes that were to be written, some may be. By
+    /// default it never can.
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        let _ = (peer, of, access);
+        false
+    }
+
     /// The next event, or `None` when there is nothing to do now.
     fn poll(&mut self) -> Option<Event<'_>>;
 
@@ -417,7 +427,7 @@ pub trait Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AccessKind, RegionSpan};
+    use crate::AccessKind;
 
     /// A device that does no more than it must.
     struct Least;
@@ -487,7 +497,8 @@ mod tests {
         assert_eq!((device.sent_beyond(), device.unregistered()), (0, 0));
         assert!(device.learned(PeerId(1)).is_empty());
         let memory = Buffer::zeroed(1);
-        let region = PublishedRegion { key: 1, memory: &memory, reads: true, writes: true };
+        let region =
+            PublishedRegion { key: 1, memory: &memory, reads: true, writes: true, changes: true };
         let place = device.publish(&region);
         assert!(place == RegionPlace::default() && device.unpublish(1));
         let of = RegionSpan { key: 1, place, offset: 0 };

@@ -13,6 +13,7 @@
 //! | [`buffer`] | memory that belongs to an operation until the operation ends |
 //! | [`Exposures`] | the table of buffers that peers may read |
 //! | [`RegionAccess`] | reading and writing memory of a peer for a one-sided operation |
+//! | [`words`] | elements of memory that several processes change at once |
 //! | [`CopiedReads`] | reading a peer's memory by messages of the device |
 //! | [`bytes`] | the bytes of a received message, which its sender may still be writing |
 //! | [`address`] | where a worker is reached, in at most 64 opaque bytes |
@@ -63,6 +64,7 @@ pub mod tags;
 pub mod tm;
 pub mod verbs_port;
 mod waiting_peers;
+pub mod words;
 
 pub use ability::{Ability, DeviceKind};
 pub use address::Address;
@@ -90,7 +92,8 @@ pub use peer_table::{PeerState, PeerTable};
 pub use quota::Quota;
 pub use read_message::ReadMessage;
 pub use region_access::{
-    AccessEnd, AccessKind, AccessLimits, PublishedRegion, RegionAccess, RegionPlace, RegionSpan,
+    AccessEnd, AccessKind, AccessLimits, ElementChanges, PublishedRegion, QuickAccess,
+    RegionAccess, RegionPlace, RegionSpan,
 };
 pub use registered::{RawMemory, Registered};
 pub use release::{OtherRelease, Release};

@@ -1,6 +1,6 @@
 //! Regions of memory that devices read and write for a peer, without messages of the protocol.
 
-use crate::{Buffer, PeerId};
+use crate::{Buffer, PeerId, Room};
 
 /// Where a region's owner says that a peer finds it; part of the region's token. All zeros: peers
 /// can't access the region by themselves. Only a device knows what else it means, and believes
@@ -35,6 +35,8 @@ pub struct PublishedRegion<'a> {
     pub reads: bool,
     /// Whether peers may write it.
     pub writes: bool,
+    /// Whether peers may change its elements by atomic operations.
+    pub changes: bool,
 }
 
 /// Whether bytes are read or written.
@@ -99,4 +101,36 @@ pub struct AccessEnd {
     /// all were read from it. Otherwise a part may have been, and the messages of a one-sided
     /// operation find out what is wrong, if anything is.
     pub is_done: bool,
+}
+
+/// An access that is done in one call.
+pub enum QuickAccess<'a> {
+    /// As many bytes as there is room for are read.
+    Read(Room<'a>),
+    /// The bytes are written.
+    Write(&'a [u8]),
+    /// Elements are changed, each of them by an atomic operation of the processor.
+    Change(ElementChanges<'a>),
+}
+
+/// Changes of elements, one behind the other.
+pub struct ElementChanges<'a> {
+    /// Bytes of an element.
+    pub size: usize,
+    /// How many elements.
+    pub count: usize,
+    /// Puts the new value of an element, by its number, in the place of the old one. It is called
+    /// again with another old value if another processor has changed the element meanwhile.
+    pub change: &'a mut dyn FnMut(usize, &mut [u8]),
+}
+
+impl QuickAccess<'_> {
+    /// Bytes of the region that it concerns; `None`: more than memory has.
+    pub fn byte_len(&self) -> Option<usize> {
+        match self {
+            QuickAccess::Read(room) => Some(room.len()),
+            QuickAccess::Write(bytes) => Some(bytes.len()),
+            QuickAccess::Change(changes) => changes.size.checked_mul(changes.count),
+        }
+    }
 }

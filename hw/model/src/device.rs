@@ -7,8 +7,8 @@ use std::os::fd::BorrowedFd;
 use tagmatch_device::{
     AccessLimits, Address, Buffer, Bytes, Device, DeviceError, DownReason, Event, EventDescriptor,
     Exposure, ExposureId, Flush, Incoming, Join, LearnedChoice, Limits, Network, Outgoing, PeerId,
-    PeerNumbers, PublishedRegion, RawMemory, ReadError, ReadMode, ReadRequest, Refused,
-    RegionAccess, RegionPlace, Registered, TagCaps, TagList,
+    PeerNumbers, PublishedRegion, QuickAccess, RawMemory, ReadError, ReadMode, ReadRequest,
+    Refused, RegionAccess, RegionPlace, RegionSpan, Registered, TagCaps, TagList,
 };
 
 use crate::knobs::ModelConfig;
@@ -199,6 +199,10 @@ impl<D: Device> Device for Model<D> {
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
         self.inner.access(access)
+    }
+
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        self.inner.access_at_once(peer, of, access)
     }
 
     fn poll(&mut self) -> Option<Event<'_>> {

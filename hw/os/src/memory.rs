@@ -17,6 +17,15 @@ use super::{check, descriptor};
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
+/// What peers do with memory that they map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryUse {
+    /// They read it.
+    Read,
+    /// They read and write it.
+    Write,
+}
+
 /// A memfd of fixed size, which can be sent to another process.
 pub struct SealedMemory {
     fd: OwnedFd,
@@ -34,16 +43,22 @@ impl SealedMemory {
         Ok(memory)
     }
 
-    /// As [`SealedMemory::new`], and the mapping through which this process writes. Nobody can map
-    /// the memory for writing again, or write it in another way (`F_SEAL_FUTURE_WRITE`).
+    /// As [`SealedMemory::new`], and the mapping through which this process writes. With
+    /// `MemoryUse::Read`, nobody can map the memory for writing again, or write it in another way
+    /// (`F_SEAL_FUTURE_WRITE`).
     ///
     /// The memory may be much longer than what is used of it. It is in no core dump: the kernel
     /// would take a page for each that was never used.
-    pub fn for_readers(name: &CStr, length: usize) -> io::Result<(Self, Mapping)> {
+    pub fn for_peers(
+        name: &CStr,
+        length: usize,
+        by_peers: MemoryUse,
+    ) -> io::Result<(Self, Mapping)> {
         let memory = Self::unsealed(name, length)?;
         let mapping = memory.map()?;
         mapping.raw.advise(Advice::DontDump)?;
-        memory.seal(SEALS | libc::F_SEAL_FUTURE_WRITE)?;
+        let seal = if by_peers == MemoryUse::Read { libc::F_SEAL_FUTURE_WRITE } else { 0 };
+        memory.seal(SEALS | seal)?;
         Ok((memory, mapping))
     }
 
@@ -117,17 +132,22 @@ impl SealedMemory {
         Ok(Mapping { raw })
     }
 
-    /// Whether the memory can be written only through mappings that its maker had before it was
-    /// sealed.
-    pub fn is_for_readers(&self) -> bool {
-        seals(&self.fd) & libc::F_SEAL_FUTURE_WRITE != 0
-    }
-
-    /// Maps the whole memory for reading. The mapping is in no core dump.
-    pub fn map_for_reading(&self) -> io::Result<ReadOnlyMapping> {
-        let raw = MmapOptions::new().len(self.length).map_raw_read_only(&self.fd)?;
+    /// Maps the whole memory of a peer, for writing if its maker allows that. The mapping is in no
+    /// core dump.
+    pub fn map_of_peer(&self) -> io::Result<PeerMapping> {
+        let by_peers = if seals(&self.fd) & libc::F_SEAL_FUTURE_WRITE == 0 {
+            MemoryUse::Write
+        } else {
+            MemoryUse::Read
+        };
+        let mut options = MmapOptions::new();
+        let options = options.len(self.length);
+        let raw = match by_peers {
+            MemoryUse::Read => options.map_raw_read_only(&self.fd)?,
+            MemoryUse::Write => options.map_raw(&self.fd)?,
+        };
         raw.advise(Advice::DontDump)?;
-        Ok(ReadOnlyMapping { raw })
+        Ok(PeerMapping { raw, by_peers })
     }
 }
 
@@ -230,17 +250,24 @@ impl Mapping {
     }
 }
 
-/// Mapped memory that this process only reads. Another process may write it at any time.
-pub struct ReadOnlyMapping {
+/// Mapped memory of a peer. The peer may write it at any time.
+pub struct PeerMapping {
     raw: MmapRaw,
+    by_peers: MemoryUse,
 }
 
-impl ReadOnlyMapping {
+impl PeerMapping {
     /// Start of the memory, aligned to a page. It is readable, and doesn't move, as long as `self`
     /// lives.
     #[inline]
     pub fn start(&self) -> *const u8 {
         self.raw.as_ptr()
+    }
+
+    /// As [`PeerMapping::start`], of memory that can be written; `None` if it can't.
+    #[inline]
+    pub fn start_mut(&self) -> Option<*mut u8> {
+        (self.by_peers == MemoryUse::Write).then(|| self.raw.as_mut_ptr())
     }
 
     /// Its length in bytes.
@@ -296,23 +323,29 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_readers_is_written_by_its_first_mapping_alone() {
-        let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-readers", 8192).unwrap();
-        // SAFETY: inside the mapping, and nothing else accesses it at the same time.
-        unsafe { mapping.start().write(7) };
-        let there = memory.map_for_reading().unwrap();
-        // SAFETY: as above.
-        assert_eq!((unsafe { there.start().read() }, there.length()), (7, 8192));
-        assert!(memory.map().is_err());
-        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let of_both: Vec<_> = maps.split("VmFlags:").collect();
-        let is_dumped = |pair: &[&str]| !pair[1].lines().next().unwrap().contains(" dd");
-        let both = of_both.windows(2).filter(|pair| pair[0].contains("tagmatch-readers"));
-        assert_eq!(both.map(is_dumped).collect::<Vec<_>>(), [false; 2]);
-        let length = std::fs::File::from(memory.fd.try_clone().unwrap());
-        assert!(length.set_len(4096).is_err() && length.set_len(16384).is_err());
-        assert!(memory.is_for_readers());
-        assert!(!SealedMemory::new(c"tagmatch-test", 4096).unwrap().is_for_readers());
+    fn memory_for_peers_is_written_by_them_only_if_they_may() {
+        for by_peers in [MemoryUse::Read, MemoryUse::Write] {
+            let (memory, mapping) =
+                SealedMemory::for_peers(c"tagmatch-peers", 8192, by_peers).unwrap();
+            // SAFETY: inside the mapping, and nothing else accesses it at the same time.
+            unsafe { mapping.start().write(7) };
+            let there = memory.map_of_peer().unwrap();
+            // SAFETY: as above.
+            assert_eq!((unsafe { there.start().read() }, there.length()), (7, 8192));
+            let may_write = by_peers == MemoryUse::Write;
+            assert_eq!([memory.map().is_ok(), there.start_mut().is_some()], [may_write; 2]);
+            if let Some(start) = there.start_mut() {
+                // SAFETY: as above.
+                assert_eq!(unsafe { (start.write(8), mapping.start().read()).1 }, 8);
+            }
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let of_both: Vec<_> = maps.split("VmFlags:").collect();
+            let is_dumped = |pair: &[&str]| !pair[1].lines().next().unwrap().contains(" dd");
+            let both = of_both.windows(2).filter(|pair| pair[0].contains("tagmatch-peers"));
+            assert_eq!(both.map(is_dumped).collect::<Vec<_>>(), [false; 2]);
+            let length = std::fs::File::from(memory.fd.try_clone().unwrap());
+            assert!(length.set_len(4096).is_err() && length.set_len(16384).is_err());
+        }
     }
 
     #[test]

@@ -6,8 +6,8 @@ use tagmatch_device::contents::{Contents, route};
 use tagmatch_device::{
     AccessLimits, Address, Buffer, Device, DeviceError, Event, Exposure, ExposureId, Flush, Join,
     JoinAndSleep, LearnedChoice, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion,
-    RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, Registered,
-    TagList,
+    QuickAccess, RawMemory, ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace,
+    RegionSpan, Registered, TagList,
 };
 use tagmatch_os::event::Epoll;
 
@@ -271,6 +271,10 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
         on_device_of!(self, access.peer, device => device.access(access))
+    }
+
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        self.networks.of(peer).is_none() && self.local.access_at_once(peer, of, access)
     }
 
     #[inline(always)]

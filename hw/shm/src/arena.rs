@@ -1,9 +1,10 @@
-//! The memory of this worker's device: buffers that peers read without a system call.
+//! The memory of this worker's device: buffers that peers read without a system call, and regions
+//! that they write and change.
 //!
-//! It is one memfd. Each peer gets its descriptor with the hello and maps it for reading. The
+//! It is one memfd. Each peer gets its descriptor with the hello and maps it: for reading alone, if
+//! peers do nothing with regions by themselves. They write nothing but regions that grant it. The
 //! kernel gives pages to the parts that were used, and keeps them until the memfd is gone with the
-//! worker, the last buffer and the last peer's mapping. It can't take pages back earlier: a memfd
-//! that peers can't write (`F_SEAL_FUTURE_WRITE`) refuses to have holes punched into it.
+//! worker, the last buffer and the last peer's mapping.
 
 use std::any::Any;
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tagmatch_device::Buffer;
 use tagmatch_device::buffer::LentMemory;
-use tagmatch_os::memory::{Mapping, SealedMemory};
+use tagmatch_os::memory::{Mapping, MemoryUse, SealedMemory};
 use tagmatch_os::process::{self, Pid};
 
 use super::doorbell::{self, DoorbellBit};
@@ -65,13 +66,13 @@ impl Arena {
 
     /// Memory of at least so many bytes, or of as many as a file of this process may have
     /// (`RLIMIT_FSIZE`), if these are enough. None of them takes a page yet.
-    pub(crate) fn new(bytes: u64) -> io::Result<Self> {
+    pub(crate) fn new(bytes: u64, by_peers: MemoryUse) -> io::Result<Self> {
         let limit = process::file_size_limit().filter(|limit| *limit >= Self::BYTES_MIN);
         let bytes = bytes.next_multiple_of(BUFFER_STEP_BYTES as u64);
         let bytes = bytes.min(limit.unwrap_or(u64::MAX));
         let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let length = length / BUFFER_STEP_BYTES * BUFFER_STEP_BYTES;
-        let (memory, mapping) = SealedMemory::for_readers(c"tagmatch-memory", length)?;
+        let (memory, mapping) = SealedMemory::for_peers(c"tagmatch-memory", length, by_peers)?;
         let start = NonNull::new(mapping.start()).ok_or(io::ErrorKind::OutOfMemory)?;
         let free = Mutex::new(FreeRanges::new(HEADER_BYTES..length));
         Ok(Arena(Arc::new(ArenaMemory { memory, mapping, start, free, owner: Pid::own() })))
@@ -136,8 +137,8 @@ struct ArenaBuffer {
 }
 
 // SAFETY: `taken` bytes from `at` on are inside the mapping, which lives as long as `arena`, and
-// they belong to this value alone until it puts them back. Peers only read them. They were zero, or
-// were written by earlier owners.
+// they belong to this value alone until it puts them back. Peers only read them, but while they are
+// a region that grants more. They were zero, or were written by earlier owners.
 unsafe impl LentMemory for ArenaBuffer {
     fn memory(&self) -> (NonNull<u8>, usize) {
         // SAFETY: inside the mapping.
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn buffers_have_bytes_of_their_own_and_come_back() {
-        let arena = Arena::new(Arena::BYTES_MIN).unwrap();
+        let arena = Arena::new(Arena::BYTES_MIN, MemoryUse::Read).unwrap();
         let room = arena.length() - HEADER_BYTES;
         let mut first = arena.allocate(5000).unwrap();
         let mut rest = arena.allocate(room - 8192).unwrap();
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn each_connection_has_a_generation() {
-        let arena = Arena::new(Arena::BYTES_MIN).unwrap();
+        let arena = Arena::new(Arena::BYTES_MIN, MemoryUse::Read).unwrap();
         let bits = [0, 1, 4095].map(|number| DoorbellBit::new(number).unwrap());
         arena.end_generation(bits[2]);
         arena.end_generation(bits[2]);

@@ -97,9 +97,11 @@ tagmatch_device::settings! {
         /// receives. Default: [`SenderWrites::OwnedBuffers`].
         pub sender_writes: SenderWrites = SenderWrites::OwnedBuffers,
         /// Whether peers get bytes from and put bytes into the regions of this worker by
-        /// themselves, and this worker those of peers, where the kernel allows direct reads. A peer
-        /// that withholds its memory makes such a get or put wait inside the kernel. Without it
-        /// they are messages. Default: `true`.
+        /// themselves, and this worker those of peers, where the kernel allows direct reads or the
+        /// region is memory of the device. A peer that withholds its memory makes such a get or put
+        /// wait inside the kernel. Peers map the memory of the device for writing, and write only
+        /// regions there that grant it. Without this setting they map it for reading, and puts,
+        /// gets and atomic operations are messages. Default: `true`.
         pub direct_regions: bool = true,
         /// Whether this worker learns, for each peer, which of two ways is faster: short or long
         /// laps of the ring that it writes; and for each class of lengths whether messages of 8 to

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tagmatch_device::{DeviceError, DownReason, Event, InCall, PeerId, Quota};
 
+use super::arena::Arena;
 use super::config::ShmConfig;
 use super::connection::Connection;
 use super::doorbell::{Doorbell, DoorbellBit};
@@ -48,6 +49,7 @@ impl Connections {
         config: &ShmConfig,
         doorbell: Arc<Doorbell>,
         makes_barriers: bool,
+        arena: Option<Arena>,
     ) -> Result<Self, DeviceError> {
         Ok(Connections {
             watcher: Watcher::new()?,
@@ -55,8 +57,8 @@ impl Connections {
             quota: Quota::new(config.process_peers_max),
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
-            reads: Reads::new(config),
-            regions: OpenRegions::new(config.direct_regions).in_call("getrandom")?,
+            reads: Reads::new(config, arena.clone()),
+            regions: OpenRegions::new(config.direct_regions, arena).in_call("getrandom")?,
             events: VecDeque::new(),
             draining: Vec::new(),
             parting: Vec::new(),

@@ -8,8 +8,8 @@ use std::time::Instant;
 use tagmatch_device::{
     Address, Buffer, CopiedReads, Device, DeviceError, DownReason, Event, EventDescriptor,
     EventSink, Exposure, ExposureId, Flush, InCall, Join, LearnedChoice, Limits, Network, Outgoing,
-    PeerId, PeerNumbers, Polled, PublishedRegion, ReadError, ReadMode, ReadRequest, Refused,
-    RegionAccess, RegionPlace,
+    PeerId, PeerNumbers, Polled, PublishedRegion, QuickAccess, ReadError, ReadMode, ReadRequest,
+    Refused, RegionAccess, RegionPlace, RegionSpan,
 };
 use tagmatch_os::memory::Mapping;
 use tagmatch_os::sleep::EventFd;
@@ -62,8 +62,8 @@ impl Shm {
     pub fn new(config: ShmConfig) -> Result<Self, DeviceError> {
         let local = LocalEnd::new(config)?;
         let doorbell = local.doorbell.clone();
-        let mut connections = Connections::new(&local.config, doorbell, local.makes_barriers)?;
-        connections.reads.arena.clone_from(&local.arena);
+        let connections =
+            Connections::new(&local.config, doorbell, local.makes_barriers, local.arena.clone())?;
         let acceptor = Acceptor::new(&local, &connections.watcher)?;
         let eventfd = Arc::new(EventFd::new().in_call("eventfd")?);
         connections.watcher.watch(eventfd.as_fd(), Watched::OwnEventFd).in_call("epoll_ctl")?;
@@ -273,6 +273,11 @@ impl Device for Shm {
         connections.regions.start(&connections.peers, access)?;
         connections.needs_attention = true;
         Ok(())
+    }
+
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        let connections = &self.connections;
+        connections.regions.do_at_once(&connections.peers, peer, of, access)
     }
 
     #[inline(always)]

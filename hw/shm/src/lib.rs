@@ -189,6 +189,7 @@ mod processes;
 mod reads;
 #[cfg(all(test, not(loom)))]
 mod recorded;
+mod records;
 mod region_words;
 mod regions;
 mod ring;

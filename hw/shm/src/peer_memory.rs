@@ -1,7 +1,8 @@
-//! The memory of a peer's device, mapped for reading.
+//! The memory of a peer's device, mapped for reading, and for writing if the peer has regions that
+//! others access by themselves.
 //!
 //! The peer can write all of it at any time, so nothing but the contents of received messages
-//! depends on it. The mapping is safe to read even if the peer is hostile or dead: the peer can't
+//! and regions depends on it. The mapping is safe to read even if the peer is hostile or dead: the peer can't
 //! shrink the memfd, and only the peer's own mapping of it can have pages withheld
 //! (userfaultfd(2)). So such a read never waits for a peer.
 //!
@@ -19,18 +20,20 @@
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
-use tagmatch_device::RemoteSpan;
-use tagmatch_os::memory::ReadOnlyMapping;
+use tagmatch_device::words::{self, change_elements_at};
+use tagmatch_device::{ElementChanges, RemoteSpan};
+use tagmatch_os::memory::PeerMapping;
 
 use super::arena::HEADER_BYTES;
 use super::doorbell::DoorbellBit;
 use super::generation;
 use super::packet::OfferedMemory;
+use super::region_words::{RecordWords, RegionRecord};
 use super::sync::AtomicU64;
 
 /// The memory of a peer's device.
 pub(crate) struct PeerMemory {
-    mapping: ReadOnlyMapping,
+    mapping: PeerMapping,
     /// Address, length and generation of the memory, from the hello of the peer.
     offered: OfferedMemory,
     bit: DoorbellBit,
@@ -39,7 +42,7 @@ pub(crate) struct PeerMemory {
 impl PeerMemory {
     /// Takes the memory that a hello offers; `None` if its length is another one.
     pub(crate) fn new(
-        mapping: ReadOnlyMapping,
+        mapping: PeerMapping,
         offered: OfferedMemory,
         bit: DoorbellBit,
     ) -> Option<Self> {
@@ -67,6 +70,51 @@ impl PeerMemory {
             let from = self.mapping.start().add(at);
             ptr::copy_nonoverlapping(from, into.as_mut_ptr().cast(), into.len());
         }
+    }
+
+    /// Writes bytes from `at` on. `false`: the peer doesn't allow that. The peer has said that it
+    /// keeps the memory for that meanwhile.
+    ///
+    /// # Panics
+    /// If they are not inside the memory.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> bool {
+        assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.mapping.length()));
+        let Some(start) = self.mapping.start_mut() else { return false };
+        // SAFETY: inside the mapping, by the check above. Nothing of this process refers to the
+        // peer's memory.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(at), bytes.len()) };
+        true
+    }
+
+    /// Changes the elements from `at` on. `false`: nothing was changed, since the peer doesn't
+    /// allow that, or the processor can't.
+    ///
+    /// # Panics
+    /// If they are not inside the memory.
+    pub(crate) fn change(&self, at: usize, changes: ElementChanges<'_>) -> bool {
+        let length = changes.size.checked_mul(changes.count);
+        let end = length.and_then(|length| at.checked_add(length));
+        assert!(end.is_some_and(|end| end <= self.mapping.length()));
+        let Some(start) = self.mapping.start_mut() else { return false };
+        if !words::are_of_processor(changes.size, at as u64) {
+            return false;
+        }
+        // SAFETY: inside the mapping, by the check above; aligned, since the mapping is aligned to
+        // a page. Other processes change the elements in the same way.
+        unsafe { change_elements_at(start.add(at), changes) };
+        true
+    }
+
+    /// The record of a region at an address of the peer, if it lies in this memory.
+    pub(crate) fn record(&self, address: u64) -> Option<&RegionRecord> {
+        let length = RecordWords::BYTES as u64;
+        let at = self.find(RemoteSpan { address, key: 0, length })?;
+        if !at.is_multiple_of(align_of::<RegionRecord>()) {
+            return None;
+        }
+        // SAFETY: inside the mapping and aligned. Any bytes are a record, whose words are atomics
+        // that are loaded here, which memory that can't be written allows, too.
+        Some(unsafe { &*self.mapping.start().add(at).cast::<RegionRecord>() })
     }
 
     /// Whether the peer still had all its buffers when the bytes that were copied before were read.

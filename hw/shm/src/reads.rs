@@ -28,7 +28,7 @@ pub(crate) struct Reads {
     /// The buffers that peers may read.
     pub(crate) exposures: Exposures,
     /// The memory of this worker's device, in which peers read buffers by themselves.
-    pub(crate) arena: Option<Arena>,
+    arena: Option<Arena>,
     direct: VecDeque<DirectRead>,
     /// Polls since a direct read was done, in which messages were looked for instead.
     polls_gathering: u32,
@@ -42,10 +42,10 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// No reads yet.
-    pub(crate) fn new(config: &ShmConfig) -> Self {
+    pub(crate) fn new(config: &ShmConfig, arena: Option<Arena>) -> Self {
         Reads {
             exposures: Exposures::default(),
-            arena: None,
+            arena,
             direct: VecDeque::new(),
             polls_gathering: 0,
             copying: Vec::new(),

@@ -14,6 +14,9 @@
 //! A peer that reads sets no word. It reads the record after the bytes, as it reads a
 //! [`nonce`](super::nonce): if the key was there, the owner had not let go of the bytes. The key
 //! is read last, so the words before it were those of the same region.
+//!
+//! Records lie in memory of the owner's device ([`records`](super::records)), which peers map: they
+//! look at a record without a system call.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -81,7 +84,7 @@ pub(crate) struct RecordWords {
     /// The first byte of the region in its owner's memory.
     pub(crate) address: u64,
     pub(crate) length: u64,
-    /// Any of [`RecordWords::READS`] and [`RecordWords::WRITES`].
+    /// Any of [`RecordWords::READS`], [`RecordWords::WRITES`] and [`RecordWords::CHANGES`].
     pub(crate) rights: u64,
     /// The region's key, [`sealed`]; 0 if the region was closed.
     pub(crate) key: u64,
@@ -94,6 +97,10 @@ impl RecordWords {
     pub(crate) const READS: u64 = 1;
     /// Peers may write the region.
     pub(crate) const WRITES: u64 = 2;
+    /// Peers may change elements of the region by atomic operations.
+    pub(crate) const CHANGES: u64 = 4;
+    /// The rights by which a peer changes bytes.
+    pub(crate) const CHANGING: u64 = Self::WRITES | Self::CHANGES;
 
     /// The words that were read out of a peer's memory.
     pub(crate) fn of_bytes(bytes: &[u8; Self::BYTES]) -> Self {
@@ -103,35 +110,34 @@ impl RecordWords {
     }
 }
 
-/// A record of the owner, at a place that doesn't change.
-pub(crate) struct RegionRecord(Box<[AtomicU64; 4]>);
+/// A record of the owner: address, length, rights and key. The place of one that was erased may
+/// become that of another region's. Its key is stored last and read last, and a peer learns a key
+/// after it was stored: so words that are read before the right key are those of its region.
+#[derive(Default)]
+#[repr(transparent)]
+pub(crate) struct RegionRecord([AtomicU64; 4]);
 
 impl RegionRecord {
-    pub(crate) fn new(words: RecordWords) -> Self {
+    /// Says where a region is.
+    pub(crate) fn publish(&self, words: RecordWords) {
         let RecordWords { address, length, rights, key } = words;
-        RegionRecord(Box::new([address, length, rights, key].map(AtomicU64::new)))
+        for (at, word) in [address, length, rights].into_iter().enumerate() {
+            self.0[at].store(word, Relaxed);
+        }
+        self.0[3].store(key, Release);
     }
 
-    /// Where peers read it.
-    pub(crate) fn place(&self) -> u64 {
-        (&raw const *self.0).expose_provenance() as u64
-    }
-
-    /// Whether peers may write the region.
-    pub(crate) fn is_writable(&self) -> bool {
-        self.0[2].load(Relaxed) & RecordWords::WRITES != 0
+    /// What a peer finds that has mapped the record.
+    pub(crate) fn read(&self) -> RecordWords {
+        let [address, length, rights] = [0, 1, 2].map(|at| self.0[at].load(Relaxed));
+        fence(Acquire);
+        RecordWords { address, length, rights, key: self.0[3].load(Relaxed) }
     }
 
     /// Erases the key. The words of peers are looked at afterwards.
     pub(crate) fn erase(&self) {
         self.0[3].store(0, Relaxed);
         fence(SeqCst);
-    }
-
-    /// What a peer's kernel finds in place of the key.
-    #[cfg(all(loom, test))]
-    pub(crate) fn key(&self) -> u64 {
-        self.0[3].load(Relaxed)
     }
 }
 
@@ -142,14 +148,14 @@ mod tests {
     #[test]
     fn a_record_that_is_erased_has_no_key_and_a_claim_ends_with_its_value() {
         let words = RecordWords { address: 1, length: 2, rights: RecordWords::WRITES, key: 4 };
-        let record = RegionRecord::new(words);
+        let record = RegionRecord::default();
+        record.publish(words);
         let found = || {
             let bytes: Vec<u8> =
                 record.0.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
             RecordWords::of_bytes(&bytes.try_into().unwrap())
         };
-        assert_eq!(found(), words);
-        assert!(record.is_writable());
+        assert_eq!((found(), record.read()), (words, words));
         record.erase();
         assert_eq!(found(), RecordWords { key: 0, ..words });
         let word = WritingWord::default();

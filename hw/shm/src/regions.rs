@@ -10,6 +10,12 @@
 //! fit, and memory that can't be read end the access. The engine then does the operation by
 //! messages, and the owner says what is wrong, if anything is.
 //!
+//! **Mapped memory.** Records lie in memory of the owner's device, which peers map, and regions do
+//! that are buffers of it. An access to such a region is done in the call that begins it, without a
+//! system call: bytes are copied, and elements are changed by atomic operations of the processor
+//! ([`words`](tagmatch_device::words) says which). The rules are those of all others: a claim or a
+//! look at the record behind the bytes.
+//!
 //! **A get** reads bytes and record in one call, in this order; of memory of the owner's device,
 //! the bytes come from the mapping, and the record after them. If the record still had the key, the
 //! owner had not closed the region when the bytes were read.
@@ -34,16 +40,18 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, Buffer, Event, PeerId, PublishedRegion, ReadMode, RegionAccess,
-    RegionPlace, RegionSpan, RemoteSpan, Room,
+    AccessEnd, AccessKind, Buffer, Event, PeerId, PublishedRegion, QuickAccess, ReadMode,
+    RegionAccess, RegionPlace, RegionSpan, RemoteSpan, Room,
 };
 use tagmatch_os::process::{self, ReadPart};
 
-use super::arena;
+use super::arena::{self, Arena};
 use super::connection::Connection;
+use super::peer_memory::PeerMemory;
 use super::peers::{PeerState, Peers};
 use super::processes::ReadableProcess;
-use super::region_words::{RecordWords, RegionRecord, sealed};
+use super::records::{PublishedRecord, Records};
+use super::region_words::{RecordWords, RegionRecord, WriteClaim, sealed};
 use super::ring::Ring;
 use super::sync::fence;
 
@@ -61,7 +69,8 @@ pub(crate) struct OpenRegions {
     is_on: bool,
     /// Never 0. The keys in records are combined with it.
     seal: u64,
-    records: BTreeMap<u64, RegionRecord>,
+    records: Records,
+    published: BTreeMap<u64, PublishedRecord>,
     accesses: VecDeque<PendingAccess>,
     /// Peers that didn't clear their word in time. Each connection has at most one.
     late: Vec<LateWriter>,
@@ -95,10 +104,15 @@ impl LateWriter {
 impl OpenRegions {
     /// # Errors
     /// The system has no random numbers.
-    pub(crate) fn new(is_on: bool) -> std::io::Result<Self> {
-        let seal = u64::from_ne_bytes(tagmatch_os::random()?) | 1;
-        let records = BTreeMap::new();
-        Ok(OpenRegions { is_on, seal, records, accesses: VecDeque::new(), late: Vec::new() })
+    pub(crate) fn new(is_on: bool, arena: Option<Arena>) -> std::io::Result<Self> {
+        Ok(OpenRegions {
+            is_on,
+            seal: u64::from_ne_bytes(tagmatch_os::random()?) | 1,
+            records: Records::new(arena),
+            published: BTreeMap::new(),
+            accesses: VecDeque::new(),
+            late: Vec::new(),
+        })
     }
 
     /// A connection begins: its peer learns the seal.
@@ -108,37 +122,45 @@ impl OpenRegions {
 
     /// See [`Device::publish`](tagmatch_device::Device::publish).
     pub(crate) fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
-        let PublishedRegion { key, memory, reads, writes } = *region;
-        let is_owned = memory.is_vec() || arena::is_of_device(memory);
+        let PublishedRegion { key, memory, reads, writes, changes } = *region;
+        let is_of_device = arena::is_of_device(memory);
+        let is_owned = memory.is_vec() || is_of_device;
         self.late.retain(LateWriter::may_write);
-        let writes = writes && is_owned && memory.is_writable() && self.late.is_empty();
+        let is_writable = memory.is_writable() && self.late.is_empty();
+        let writes = writes && is_owned && is_writable;
+        let changes = changes && is_of_device && is_writable;
+        let rights = [
+            (reads, RecordWords::READS),
+            (writes, RecordWords::WRITES),
+            (changes, RecordWords::CHANGES),
+        ];
+        let rights =
+            rights.iter().filter(|(is_granted, _)| *is_granted).map(|(_, right)| right).sum();
         let key_in_record = sealed(key, self.seal);
-        if !self.is_on || key_in_record == 0 || !(reads || writes) {
+        if !self.is_on || key_in_record == 0 || rights == 0 {
             return RegionPlace::default();
         }
         let address = memory.as_ptr().expose_provenance() as u64;
-        let readable = if reads { RecordWords::READS } else { 0 };
-        let writable = if writes { RecordWords::WRITES } else { 0 };
         let length = memory.len() as u64;
-        let rights = readable | writable;
         let words = RecordWords { address, length, rights, key: key_in_record };
-        let record = RegionRecord::new(words);
-        let place = RegionPlace { record: record.place(), address };
-        self.records.insert(key, record);
+        let Some(record) = self.records.publish(words) else { return RegionPlace::default() };
+        let place = RegionPlace { record: Records::address(&record), address };
+        self.published.insert(key, record);
         place
     }
 
     /// See [`Device::unpublish`](tagmatch_device::Device::unpublish).
     pub(crate) fn unpublish(&mut self, key: u64, peers: &Peers) -> bool {
-        let Some(record) = self.records.remove(&key) else { return true };
-        record.erase();
-        // The record is freed after this: a peer that writes may be reading it.
-        !record.is_writable() || self.wait_for_writers(peers)
+        let Some(record) = self.published.remove(&key) else { return true };
+        self.records.erase(&record);
+        let is_left_alone = !record.is_writable || self.wait_for_writers(peers);
+        self.records.give_back(&record);
+        is_left_alone
     }
 
     /// Closes all regions: the worker is dropped.
     pub(crate) fn unpublish_all(&mut self, peers: &Peers) {
-        while let Some(key) = self.records.first_key_value().map(|(key, _)| *key) {
+        while let Some(key) = self.published.first_key_value().map(|(key, _)| *key) {
             self.unpublish(key, peers);
         }
     }
@@ -196,6 +218,23 @@ impl OpenRegions {
         }
         self.accesses.push_back(PendingAccess { access, done: 0 });
         Ok(())
+    }
+
+    /// See [`Device::access_at_once`](tagmatch_device::Device::access_at_once).
+    #[inline]
+    pub(crate) fn do_at_once(
+        &self,
+        peers: &Peers,
+        peer: PeerId,
+        of: RegionSpan,
+        access: QuickAccess<'_>,
+    ) -> bool {
+        let Some(PeerState::Up(connection)) = peers.state(peer) else { return false };
+        let length = access.byte_len().filter(|length| *length <= BYTES_PER_POLL);
+        let Some(length) = length.filter(|length| self.is_on && *length > 0) else { return false };
+        let length = length as u64;
+        MappedBytes::find(connection, of, length)
+            .is_some_and(|mapped| mapped.access(connection, &WantedBytes { of, length }, access))
     }
 
     /// Whether a poll can bring an access forward.
@@ -270,44 +309,34 @@ impl PendingAccess {
         (!has_more).then_some(is_moved)
     }
 
-    /// Where the bytes that come next are in the owner's memory, as the token says.
-    fn address(&self) -> u64 {
-        let RegionSpan { place, offset, .. } = self.access.of;
-        place.address + offset + self.done as u64
+    /// The bytes that come next, as the token says.
+    fn next(&self) -> RegionSpan {
+        let of = self.access.of;
+        RegionSpan { offset: of.offset + self.done as u64, ..of }
     }
 
     /// What the region's record has to say for the whole access.
-    fn wanted(&self, connection: &Connection) -> WantedBytes {
-        let right = match self.access.kind {
-            AccessKind::Read => RecordWords::READS,
-            AccessKind::Write => RecordWords::WRITES,
-        };
-        let key = sealed(self.access.of.key, seal_of(connection));
-        WantedBytes { key, of: self.access.of, length: self.access.buffer.len() as u64, right }
+    fn wanted(&self) -> WantedBytes {
+        WantedBytes { of: self.access.of, length: self.access.buffer.len() as u64 }
     }
 
     /// Reads the next bytes. `false`: what was read may not be the region's.
     fn read(&mut self, connection: &Connection, process: &ReadableProcess, length: usize) -> bool {
-        let address = self.address();
-        let wanted = self.wanted(connection);
+        let next = self.next();
+        let wanted = self.wanted();
+        let mapped = MappedBytes::find(connection, next, length as u64);
         let room = self.access.buffer.room();
         let Some(room) = room.and_then(|room| room.part(self.done..self.done + length)) else {
             return false;
         };
-        // SAFETY: the bytes of a mapping are initialised, and so are those that the kernel writes.
+        if let Some(mapped) = mapped {
+            return mapped.access(connection, &wanted, QuickAccess::Read(room));
+        }
+        // SAFETY: the bytes that the kernel writes are initialised.
         let into = unsafe { room.into_uninit() };
-        let bytes = RemoteSpan { address, key: 0, length: length as u64 };
-        let memory = connection.memory.as_ref();
-        let mapped = memory.and_then(|memory| Some((memory, memory.find(bytes)?)));
-        let part = if let Some((memory, at)) = mapped {
-            memory.copy(at, into);
-            // The record is read after these bytes.
-            fence(Acquire);
-            None
-        } else {
-            Some(ReadPart { address, into })
-        };
-        wanted.are_allowed(process, part)
+        let part = ReadPart { address: next.place.address + next.offset, into };
+        let record = read_then_record(process, Some(part), next.place.record);
+        record.is_some_and(|record| wanted.are_allowed(connection, &record, RecordWords::READS))
     }
 
     /// Writes the next bytes. `false`: none or a part of them was written.
@@ -315,31 +344,91 @@ impl PendingAccess {
         let Some(bytes) = self.access.buffer.get(self.done..self.done + length) else {
             return false;
         };
-        let _claim = connection.producer.ring().header().claims.0.regions.writing.begin();
-        self.wanted(connection).are_allowed(process, None)
-            && write_all(process, self.address(), bytes)
+        let next = self.next();
+        let wanted = self.wanted();
+        if let Some(mapped) = MappedBytes::find(connection, next, length as u64) {
+            return mapped.access(connection, &wanted, QuickAccess::Write(bytes));
+        }
+        let _claim = begin_write(connection);
+        let record = read_then_record(process, None, next.place.record);
+        record.is_some_and(|record| wanted.are_allowed(connection, &record, RecordWords::WRITES))
+            && write_all(process, next.place.address + next.offset, bytes)
+    }
+}
+
+/// Says that this worker writes into a region, until the claim is dropped.
+fn begin_write(connection: &Connection) -> WriteClaim<'_> {
+    connection.producer.ring().header().claims.0.regions.writing.begin()
+}
+
+/// Bytes of a region in memory of its owner's device, with the region's record.
+struct MappedBytes<'a> {
+    memory: &'a PeerMemory,
+    at: usize,
+    record: &'a RegionRecord,
+}
+
+impl<'a> MappedBytes<'a> {
+    /// `None`: bytes or record are not there, as the token says.
+    #[inline]
+    fn find(connection: &'a Connection, of: RegionSpan, length: u64) -> Option<Self> {
+        let memory = connection.memory.as_ref()?;
+        let address = of.place.address.checked_add(of.offset)?;
+        let at = memory.find(RemoteSpan { address, key: 0, length })?;
+        Some(MappedBytes { memory, at, record: memory.record(of.place.record)? })
+    }
+
+    /// Accesses the bytes if the record allows it.
+    #[inline]
+    fn access(
+        &self,
+        connection: &Connection,
+        wanted: &WantedBytes,
+        access: QuickAccess<'_>,
+    ) -> bool {
+        let are_allowed = |right| wanted.are_allowed(connection, &self.record.read(), right);
+        match access {
+            QuickAccess::Read(room) => {
+                // SAFETY: the bytes of a mapping are initialised.
+                self.memory.copy(self.at, unsafe { room.into_uninit() });
+                // The record is read after these bytes.
+                fence(Acquire);
+                are_allowed(RecordWords::READS)
+            }
+            QuickAccess::Write(bytes) => {
+                let mut at = self.at;
+                bytes.chunks(PIECE_BYTES).all(|piece| {
+                    let _claim = begin_write(connection);
+                    let is_written =
+                        are_allowed(RecordWords::WRITES) && self.memory.write(at, piece);
+                    at += piece.len();
+                    is_written
+                })
+            }
+            QuickAccess::Change(changes) => {
+                let _claim = begin_write(connection);
+                are_allowed(RecordWords::CHANGES) && self.memory.change(self.at, changes)
+            }
+        }
     }
 }
 
 /// The bytes of an access.
 struct WantedBytes {
-    /// As it has to stand in the record.
-    key: u64,
     of: RegionSpan,
     length: u64,
-    right: u64,
 }
 
 impl WantedBytes {
-    /// Whether the record in the memory of the owner allows the access. The record is read behind
-    /// a part of that memory, if there is one.
-    fn are_allowed(&self, process: &ReadableProcess, behind: Option<ReadPart<'_>>) -> bool {
-        let RegionSpan { place, offset, .. } = self.of;
-        let Some(record) = read_then_record(process, behind, place.record) else { return false };
+    /// Whether a record in the memory of the owner allows the access.
+    fn are_allowed(&self, connection: &Connection, record: &RecordWords, right: u64) -> bool {
+        let RegionSpan { key, place, offset } = self.of;
+        let seal = seal_of(connection);
         let end = offset.checked_add(self.length);
-        record.key == self.key
+        seal != 0
+            && record.key == sealed(key, seal)
             && record.address == place.address
-            && record.rights & self.right != 0
+            && record.rights & right != 0
             && end.is_some_and(|end| end <= record.length)
     }
 }
@@ -379,14 +468,14 @@ fn write_all(process: &ReadableProcess, mut address: u64, mut bytes: &[u8]) -> b
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use tagmatch_device::Device;
+    use tagmatch_device::{Device, ElementChanges};
     use tagmatch_testkit::device::{connect, poll, up};
 
     use super::*;
     use crate::{Shm, ShmConfig};
 
     fn region(key: u64, memory: &Buffer) -> PublishedRegion<'_> {
-        PublishedRegion { key, memory, reads: true, writes: true }
+        PublishedRegion { key, memory, reads: true, writes: true, changes: true }
     }
 
     /// Whether the first device can write the region of the second one.
@@ -438,6 +527,24 @@ mod tests {
         devices[1].disconnect(to_a);
         while poll(&mut devices[1]).is_some() {}
         assert!(!devices[1].unpublish(5) && late(&devices) == 1);
+    }
+
+    #[test]
+    fn an_element_is_changed_under_a_claim() {
+        let mut devices = [(); 2].map(|()| up(Shm::new(ShmConfig::default()).unwrap()));
+        let [a, b] = &mut devices;
+        let (to_b, _) = connect(a, b);
+        let memory = b.allocate(1 << 20).unwrap();
+        let place = b.publish(&region(1, &memory));
+        let word = &connection(a, to_b).producer.ring().header().claims.0.regions.writing;
+        let mut numbers = Vec::new();
+        let change = &mut |_: usize, _: &mut [u8]| numbers.push(word.under_way());
+        let changes = ElementChanges { size: 8, count: 1, change };
+        let of = RegionSpan { key: 1, place, offset: 0 };
+        let regions = &a.connections.regions;
+        assert!(regions.do_at_once(&a.connections.peers, to_b, of, QuickAccess::Change(changes)));
+        assert_eq!((numbers, word.under_way()), (vec![Some(1)], None));
+        assert!(b.unpublish(1));
     }
 
     #[test]

@@ -39,6 +39,7 @@ device_contract! { OnShm: all,
     connections_that_end_leave_no_mappings,
     accesses_of_every_size_move_their_bytes,
     an_access_that_its_region_does_not_allow_changes_nothing,
+    elements_are_changed_where_their_region_grants_it,
     no_access_is_done_once_its_region_is_unpublished,
     buffers_of_accesses_come_back_before_the_end_of_their_peer,
     a_region_that_is_closed_under_a_writer_is_left_alone

@@ -265,7 +265,6 @@ fn memory_that_breaks_a_rule_is_refused_with_its_hello() {
     };
     let without = Hello { memory: None, ..good.clone() };
     for (hello, fd) in [
-        (&good, Some(&writable)),
         (&good, Some(&unsealed)),
         (&good, Some(&short)),
         (&good, None),
@@ -285,8 +284,10 @@ fn memory_that_breaks_a_rule_is_refused_with_its_hello() {
             assert_eq!(HandshakePacket::parse(&answer), Ok(refusal));
         }
     }
-    // The rules don't refuse what is right.
+    // The rules don't refuse what is right, whether peers may write it or not.
     HostilePeer::greet_with(&mut bystanders.victim, &good, &[right.as_raw_fd()]);
+    let other = offer(&bystanders.victim, 2);
+    HostilePeer::greet_with(&mut bystanders.victim, &other, &[writable.as_raw_fd()]);
 }
 
 #[test]

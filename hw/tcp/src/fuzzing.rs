@@ -71,7 +71,13 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
     }
     let memory = Buffer::zeroed(300);
     let mut regions = OpenRegions::default();
-    regions.publish(&PublishedRegion { key: KEY, memory: &memory, reads: true, writes: true });
+    regions.publish(&PublishedRegion {
+        key: KEY,
+        memory: &memory,
+        reads: true,
+        writes: true,
+        changes: false,
+    });
     let mut puts = PutsOfPeer::default();
     while let Some((header, rest)) = data.split_first_chunk::<HEADER_BYTES>() {
         let frame = Frame::parse(header, MESSAGE_MAX)?;

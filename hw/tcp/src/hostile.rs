@@ -141,7 +141,8 @@ impl Room for FrameRoom {
             ended: Vec::new(),
         };
         let memory = &room.region;
-        let region = PublishedRegion { key: KEY, memory, reads: true, writes: true };
+        let region =
+            PublishedRegion { key: KEY, memory, reads: true, writes: true, changes: false };
         room.memory.regions.publish(&region);
         let come = match situation {
             Situation::NoRead => return room,

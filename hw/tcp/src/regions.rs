@@ -29,7 +29,7 @@ struct OpenRegion {
 impl OpenRegions {
     /// See [`Device::publish`](tagmatch_device::Device::publish).
     pub(crate) fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
-        let PublishedRegion { key, memory, reads, writes } = *region;
+        let PublishedRegion { key, memory, reads, writes, .. } = *region;
         let writes = writes && memory.is_writable();
         let start = NonNull::new(memory.as_ptr().cast_mut());
         let Some(start) = start.filter(|_| reads || writes) else { return RegionPlace::default() };
@@ -74,7 +74,13 @@ mod tests {
         let memory = Buffer::from(vec![1, 2, 3, 4]);
         let mut regions = OpenRegions::default();
         for (key, reads, writes) in [(1, true, false), (2, false, true), (3, false, false)] {
-            let place = regions.publish(&PublishedRegion { key, memory: &memory, reads, writes });
+            let place = regions.publish(&PublishedRegion {
+                key,
+                memory: &memory,
+                reads,
+                writes,
+                changes: false,
+            });
             assert_eq!(place.is_none(), key == 3);
         }
         let at = |key, offset, length| RegionBytes { key, offset, length };
@@ -93,7 +99,8 @@ mod tests {
     fn memory_that_can_only_be_read_is_not_written() {
         let memory = Buffer::from(std::sync::Arc::<[u8]>::from(vec![0; 8]));
         let mut regions = OpenRegions::default();
-        let region = PublishedRegion { key: 1, memory: &memory, reads: false, writes: true };
+        let region =
+            PublishedRegion { key: 1, memory: &memory, reads: false, writes: true, changes: false };
         assert!(regions.publish(&region).is_none());
         assert!(regions.room(RegionBytes { key: 1, offset: 0, length: 1 }).is_none());
     }

@@ -176,9 +176,6 @@ pub(super) fn verify(
     let doorbell = doorbell.ok_or(Rejection::unreachable(libc::EINVAL))?;
     let mut memory = None;
     if let (Some(offered), Some(sealed)) = (hello.memory, memories.next()) {
-        if !sealed.is_for_readers() {
-            return Err(misbehaved("memory of a device that others could write"));
-        }
         memory = map_memory(local, &sealed, offered, hello);
     }
     let pid = sender.pid;
@@ -228,7 +225,7 @@ fn map_memory(
     hello: &Hello,
 ) -> Option<PeerMemory> {
     let own = local.arena.as_ref()?;
-    let mapping = (offered.length <= own.length() as u64).then(|| memory.map_for_reading().ok());
+    let mapping = (offered.length <= own.length() as u64).then(|| memory.map_of_peer().ok());
     PeerMemory::new(mapping??, offered, hello.doorbell_bit)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tagmatch_device::contents::route;
 use tagmatch_device::{Address, DeviceError, InCall, Limits, Network};
-use tagmatch_os::memory::{self, SealedMemory};
+use tagmatch_os::memory::{self, MemoryUse, SealedMemory};
 use tagmatch_os::wake_socket::WakeSocket;
 use tagmatch_os::{process, socket};
 
@@ -177,5 +177,7 @@ pub(crate) fn device_memory(config: &ShmConfig) -> Result<Arena, String> {
     if let Some(obstacle) = memory::sparse_memory_obstacle() {
         return Err(obstacle.into());
     }
-    Arena::new(config.device_memory_bytes).map_err(|error| format!("memfd_create: {error}"))
+    let by_peers = if config.direct_regions { MemoryUse::Write } else { MemoryUse::Read };
+    Arena::new(config.device_memory_bytes, by_peers)
+        .map_err(|error| format!("memfd_create: {error}"))
 }

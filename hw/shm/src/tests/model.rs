@@ -486,7 +486,8 @@ fn nobody_writes_a_region_once_its_owner_has_closed_it() {
     check(3, || {
         let rights = RecordWords::WRITES;
         let words = RecordWords { address: 0, length: 1, rights, key: KEY };
-        let record = Arc::new(RegionRecord::new(words));
+        let record = Arc::new(RegionRecord::default());
+        record.publish(words);
         let word = Arc::new(WritingWord::default());
         let memory = Arc::new(UnsafeCell::new(0u8));
         // SAFETY: loom reports accesses at the same time.
@@ -498,7 +499,7 @@ fn nobody_writes_a_region_once_its_owner_has_closed_it() {
             move || {
                 for _ in 0..2 {
                     let claim = word.begin();
-                    if record.key() == KEY {
+                    if record.read().key == KEY {
                         write(&memory);
                     }
                     drop(claim);

@@ -30,7 +30,7 @@ impl Net {
         if self.config.accesses_per_mille == 0 {
             return RegionPlace::default();
         }
-        let PublishedRegion { key, memory, reads, writes } = *region;
+        let PublishedRegion { key, memory, reads, writes, .. } = *region;
         let bounds = RegionBounds { length: memory.len() as u64, reads, writes };
         self.nodes[at as usize].regions.insert(key, bounds);
         RegionPlace { record: 1, address: 0 }

@@ -1,8 +1,8 @@
 //! Accesses to regions of a peer, of devices that do them by themselves.
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, Buffer, Device, DownReason, PeerId, PublishedRegion, RegionAccess,
-    RegionPlace, RegionSpan,
+    AccessEnd, AccessKind, Buffer, Device, DownReason, ElementChanges, PeerId, PublishedRegion,
+    QuickAccess, RegionAccess, RegionPlace, RegionSpan, Room,
 };
 
 use super::Fixture;
@@ -18,10 +18,12 @@ struct RegionPair<F: Fixture> {
     to_a: PeerId,
     memory: Buffer,
     of: RegionSpan,
+    /// Accesses that were done in one call.
+    at_once: u32,
 }
 
 fn publish<D: Device>(device: &mut D, memory: &Buffer, reads: bool, writes: bool) -> RegionSpan {
-    publish_as(device, &PublishedRegion { key: KEY, memory, reads, writes })
+    publish_as(device, &PublishedRegion { key: KEY, memory, reads, writes, changes: false })
 }
 
 fn publish_as<D: Device>(device: &mut D, region: &PublishedRegion<'_>) -> RegionSpan {
@@ -32,15 +34,29 @@ fn publish_as<D: Device>(device: &mut D, region: &PublishedRegion<'_>) -> Region
 
 impl<F: Fixture> RegionPair<F> {
     fn new(memory: Buffer, reads: bool, writes: bool) -> Self {
+        Self::in_memory(|_| memory, reads, writes)
+    }
+
+    /// Memory that the second device chooses.
+    fn in_memory(memory: impl FnOnce(&mut F::Device) -> Buffer, reads: bool, writes: bool) -> Self {
         let mut a = F::usual();
         let mut b = F::usual();
         let (to_b, to_a) = connect(&mut a, &mut b);
+        let memory = memory(&mut b);
         let of = publish(&mut b, &memory, reads, writes);
-        RegionPair { a, b, to_b, to_a, memory, of }
+        RegionPair { a, b, to_b, to_a, memory, of, at_once: 0 }
     }
 
-    /// An access of the first device: its buffer, and whether it was done.
-    fn access(&mut self, kind: AccessKind, of: RegionSpan, buffer: Vec<u8>) -> (Vec<u8>, bool) {
+    /// An access of the first device, in one call if it can: its buffer, and whether it was done.
+    fn access(&mut self, kind: AccessKind, of: RegionSpan, mut buffer: Vec<u8>) -> (Vec<u8>, bool) {
+        let access = match kind {
+            AccessKind::Read => QuickAccess::Read(Room::from(&mut buffer[..])),
+            AccessKind::Write => QuickAccess::Write(&buffer),
+        };
+        if self.a.access_at_once(self.to_b, of, access) {
+            self.at_once += 1;
+            return (buffer, true);
+        }
         let access = RegionAccess { peer: self.to_b, of, kind, buffer: buffer.into() };
         if let Err(buffer) = self.a.access(access) {
             return (buffer.into_vec(), false);
@@ -63,8 +79,12 @@ impl<F: Fixture> RegionPair<F> {
 pub fn accesses_of_every_size_move_their_bytes<F: Fixture>() {
     let sizes = [1, 7, 8, 64, 4096, 65_537, (128 << 10) + 1, 1 << 20, (5 << 20) + 3];
     for size in sizes {
-        for memory in [Buffer::zeroed(size + 20), F::usual().allocate(size + 20).unwrap()] {
-            let mut pair = RegionPair::<F>::new(memory, true, true);
+        for is_of_device in [false, true] {
+            let memory = |device: &mut F::Device| {
+                let of_device = is_of_device.then(|| device.allocate(size + 20));
+                of_device.flatten().unwrap_or_else(|| Buffer::zeroed(size + 20))
+            };
+            let mut pair = RegionPair::<F>::in_memory(memory, true, true);
             let fill = pair.memory.to_vec();
             let of = RegionSpan { offset: 10, ..pair.of };
             let bytes = pattern(size, size);
@@ -76,6 +96,9 @@ pub fn accesses_of_every_size_move_their_bytes<F: Fixture>() {
             assert!(pair.b.unpublish(KEY));
             assert!(pair.memory[10..end] == bytes, "{size} bytes were written");
             assert!(pair.memory[..10] == fill[..10] && pair.memory[end..] == fill[end..]);
+            // What is long takes several calls, and what is short is in no memory of the device.
+            let is_quick = is_of_device && (65_537..1 << 20).contains(&size);
+            assert!(pair.at_once == 2 || !is_quick, "{size} bytes of mapped memory");
         }
     }
 }
@@ -86,8 +109,14 @@ pub fn accesses_of_every_size_move_their_bytes<F: Fixture>() {
 /// # Panics
 /// If the device breaks this promise.
 pub fn an_access_that_its_region_does_not_allow_changes_nothing<F: Fixture>() {
-    const LENGTH: usize = 300_000;
-    let mut pair = RegionPair::<F>::new(Buffer::zeroed(LENGTH), true, true);
+    refuse_what_is_not_allowed(RegionPair::<F>::new(Buffer::zeroed(LENGTH), true, true));
+    let of_device = |device: &mut F::Device| device.allocate(LENGTH).unwrap();
+    refuse_what_is_not_allowed(RegionPair::<F>::in_memory(of_device, true, true));
+}
+
+const LENGTH: usize = 300_000;
+
+fn refuse_what_is_not_allowed<F: Fixture>(mut pair: RegionPair<F>) {
     let of = pair.of;
     let RegionPlace { record, address } = of.place;
     let at = |offset| RegionSpan { offset, ..of };
@@ -134,6 +163,59 @@ pub fn an_access_that_its_region_does_not_allow_changes_nothing<F: Fixture>() {
     wait_for(&mut [&mut pair.a, &mut pair.b], "a message", |_, event| {
         matches!(event, Owned::Message(..)).then_some(())
     });
+}
+
+/// Elements of a region are changed, each of them whole, if the region grants that and they lie in
+/// it at a multiple of their size; otherwise none of them is.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn elements_are_changed_where_their_region_grants_it<F: Fixture>() {
+    let of_device = |device: &mut F::Device| device.allocate(LENGTH).unwrap();
+    let mut pair = RegionPair::<F>::in_memory(of_device, true, true);
+    assert!(pair.b.unpublish(KEY));
+    let published = |pair: &mut RegionPair<F>, changes: bool| {
+        let memory = &pair.memory;
+        let region = PublishedRegion { key: KEY, memory, reads: true, writes: !changes, changes };
+        RegionSpan { key: KEY, place: pair.b.publish(&region), offset: 0 }
+    };
+    let change = |pair: &mut RegionPair<F>, of: RegionSpan, size: usize, count: usize| {
+        let mut olds = Vec::new();
+        let change = &mut |_: usize, element: &mut [u8]| {
+            olds.push(element.to_vec());
+            element[0] = element[0].wrapping_add(1);
+        };
+        let changes = QuickAccess::Change(ElementChanges { size, count, change });
+        let is_done = pair.a.access_at_once(pair.to_b, of, changes);
+        assert_eq!(olds.len(), if is_done { count } else { 0 }, "elements of {size} bytes");
+        is_done
+    };
+    pair.memory.as_mut_slice().unwrap().fill(0);
+    let of = published(&mut pair, false);
+    assert!(!change(&mut pair, of, 8, 1), "a region without the right is changed");
+    assert!(pair.b.unpublish(KEY));
+    let of = published(&mut pair, true);
+    let at = |offset| RegionSpan { offset, ..of };
+    for (of, size, count) in [
+        (at(4), 8, 1),
+        (at(1), 2, 1),
+        (at(0), 16, 1),
+        (at(0), 3, 1),
+        (at(LENGTH as u64), 1, 1),
+        (at(LENGTH as u64 - 8), 8, 2),
+        (at(0), 8, usize::MAX),
+        (RegionSpan { key: KEY ^ 1, ..of }, 8, 1),
+    ] {
+        assert!(!change(&mut pair, of, size, count), "{of:?} {size} {count}");
+    }
+    assert!(pair.memory.iter().all(|byte| *byte == 0), "a refused change has changed the region");
+    for (start, size, count) in [(8, 8, 3), (32, 4, 1), (36, 2, 1), (39, 1, 1)] {
+        assert!(change(&mut pair, at(start), size, count));
+    }
+    assert!(!pair.access(AccessKind::Write, of, vec![7; 8]).1, "changing isn't writing");
+    assert!(pair.b.unpublish(KEY) && !change(&mut pair, of, 8, 1));
+    let changed: Vec<_> = (0..LENGTH).filter(|at| pair.memory[*at] != 0).collect();
+    assert_eq!(changed, [8, 16, 24, 32, 36, 39]);
 }
 
 /// No access is done once its region was unpublished, not even the rest of one that has begun.
@@ -262,9 +344,19 @@ pub fn a_region_that_is_closed_under_a_writer_is_left_alone<F: Fixture>() {
             other => panic!("{other:?}"),
         });
         for key in 1..=if kills { 1 } else { 20 } {
-            let memory = Buffer::zeroed(WRITTEN);
-            let region = PublishedRegion { key, memory: &memory, reads: false, writes: true };
-            let of = publish_as(&mut device, &region);
+            let of_device = device.allocate(WRITTEN).filter(|_| key % 2 == 0);
+            let mut memory = of_device.unwrap_or_else(|| Buffer::zeroed(WRITTEN));
+            memory.as_mut_slice().unwrap().fill(0);
+            let of = publish_as(
+                &mut device,
+                &PublishedRegion {
+                    key,
+                    memory: &memory,
+                    reads: false,
+                    writes: true,
+                    changes: false,
+                },
+            );
             device.send(peer, message(&bytes_of(of))).unwrap();
             while memory.iter().all(|byte| *byte == 0) {
                 assert!(poll(&mut device).is_none());
