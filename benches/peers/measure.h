@@ -56,8 +56,8 @@ static inline struct arguments parse_arguments(int argc, char **argv)
 /* One side of a case; tagmatch/src/case.rs has the grammar. */
 struct work {
     const char *name;
-    char kind[16];   /* latency, window, buffer, cold, posted, unexpected, collective, ranks */
-    char operation[16]; /* of collective cases: barrier, bcast, allreduce, alltoall, dup */
+    char kind[16];   /* latency, window, buffer, cold, posted, unexpected, collective, ranks, rma */
+    char operation[16]; /* of collective cases: barrier, bcast, allreduce, alltoall, dup; of rma: put, get, fadd */
     int ranks;       /* of the job that `ranks` is measured in */
     size_t size;     /* bytes of a message */
     int window;      /* messages before each acknowledgement */
@@ -83,6 +83,8 @@ static inline struct work parse_case(const char *name)
         strcpy(w.kind, "ranks");
     else if (sscanf(name, "collective:%15[a-z]:%zu:%d", w.operation, &w.size, &w.batch) == 3)
         strcpy(w.kind, "collective");
+    else if (sscanf(name, "rma:%15[a-z]:%zu:%d:%d", w.operation, &w.size, &w.window, &w.batch) == 4)
+        strcpy(w.kind, "rma");
     else if (sscanf(name, "posted:%d", &w.batch) == 1)
         strcpy(w.kind, "posted");
     else if (sscanf(name, "unexpected:%d", &w.batch) == 1)

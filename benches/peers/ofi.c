@@ -6,10 +6,12 @@
 #include "measure.h"
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 struct request {
@@ -113,13 +115,66 @@ static inline void cancel_all(operation *operations, int count)
 
 #include "pair.h"
 
+static struct fid_domain *domain;
+static bool has_addresses;
+static uint64_t remote, key;
+
+#define START(call)                                                        \
+    do {                                                                   \
+        ssize_t status_;                                                   \
+        while ((status_ = (call)) == -FI_EAGAIN)                           \
+            progress();                                                    \
+        TRY(status_);                                                      \
+    } while (0)
+
+static operation start_put(const void *bytes, size_t size)
+{
+    struct request *request = new_request();
+    START(fi_write(endpoint, bytes, size, NULL, peer, remote, key, request));
+    return request;
+}
+
+static operation start_get(void *bytes, size_t size)
+{
+    struct request *request = new_request();
+    START(fi_read(endpoint, bytes, size, NULL, peer, remote, key, request));
+    return request;
+}
+
+static operation start_fetch_add(uint64_t *old)
+{
+    static const uint64_t one = 1;
+    struct request *request = new_request();
+    START(fi_fetch_atomic(endpoint, &one, 1, NULL, old, NULL, peer, remote, key, FI_UINT64, FI_SUM, request));
+    return request;
+}
+
+/* Each put has its completion once it is delivered. */
+static void flush(void)
+{
+}
+
+static void begin_rma(void)
+{
+    uint64_t access = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    struct fid_mr *region;
+
+    one_sided.region = aligned_bytes(SIZE_MAX_BYTES);
+    TRY(fi_mr_reg(domain, one_sided.region, SIZE_MAX_BYTES, access, 0, 17, 0, &region, NULL));
+    remote = has_addresses ? (uint64_t)one_sided.region : 0;
+    key = fi_mr_key(region);
+    tell(&remote, sizeof remote);
+    tell(&key, sizeof key);
+    hear(&remote, sizeof remote);
+    hear(&key, sizeof key);
+}
+
 static void connect_sides(void)
 {
     struct fi_info *hints = fi_allocinfo(), *info;
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     struct fid_fabric *fabric;
-    struct fid_domain *domain;
     struct fid_av *vector;
     char name[FI_NAME_MAX];
     size_t size = sizeof name;
@@ -131,7 +186,19 @@ static void connect_sides(void)
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+    if (has_rma) {
+        hints->caps |= FI_RMA | FI_ATOMIC;
+        hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+        hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    }
+    one_sided.begin = begin_rma;
+    one_sided.put = start_put;
+    one_sided.get = start_get;
+    one_sided.fetch_add = start_fetch_add;
+    one_sided.flush = flush;
+    one_sided.progress = progress;
     TRY(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+    has_addresses = (info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
     TRY(fi_fabric(info->fabric_attr, &fabric, NULL));
     TRY(fi_domain(fabric, info, &domain, NULL));
     TRY(fi_av_open(domain, &av, &vector, NULL));

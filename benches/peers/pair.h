@@ -6,7 +6,8 @@
  *
  * in place of send_bytes, recv_bytes and wait_all, and after it
  *
- *   connect_sides()                 connects to the other side, with `tell` and `hear`
+ *   connect_sides()                 connects to the other side, with `tell` and `hear`; with `has_rma` for
+ *                                   one-sided operations, too
  *   print_version()
  *
  * Licence: MIT or Apache-2.0, as the rest of the project. */
@@ -68,6 +69,9 @@ static void enter_network(void)
     close(network);
 }
 
+/* Whether there are cases of one-sided operations. */
+static bool has_rma;
+
 static void connect_sides(void);
 static void print_version(void);
 
@@ -94,6 +98,8 @@ int main(int argc, char **argv)
     close(pipe_out[!rank]);
     pin(a.core[rank]);
     enter_network();
+    for (int i = 0; i < a.case_count; i++)
+        has_rma |= strncmp(a.cases[i], "rma:", 4) == 0;
     connect_sides();
     if (rank == 0)
         print_version();

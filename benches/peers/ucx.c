@@ -72,6 +72,76 @@ static inline void cancel_all(operation *operations, int count)
 
 #include "pair.h"
 
+static ucp_context_h context;
+static ucp_rkey_h rkey;
+static uint64_t remote;
+
+static operation start_put(const void *bytes, size_t size)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    return started(ucp_put_nbx(endpoint, bytes, size, remote, rkey, &plain));
+}
+
+static operation start_get(void *bytes, size_t size)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    return started(ucp_get_nbx(endpoint, bytes, size, remote, rkey, &plain));
+}
+
+static operation start_fetch_add(uint64_t *old)
+{
+    static const uint64_t one = 1;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER,
+        .datatype = ucp_dt_make_contig(8),
+        .reply_buffer = old,
+    };
+    return started(ucp_atomic_op_nbx(endpoint, UCP_ATOMIC_OP_ADD, &one, 1, remote, rkey, &param));
+}
+
+static void flush(void)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    wait_one(started(ucp_ep_flush_nbx(endpoint, &plain)));
+}
+
+static void progress(void)
+{
+    ucp_worker_progress(worker);
+}
+
+/* The region is memory that UCX allocates, as ucx_perftest's is. */
+static void begin_rma(void)
+{
+    ucp_mem_map_params_t map = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .length = SIZE_MAX_BYTES,
+        .flags = UCP_MEM_MAP_ALLOCATE,
+    };
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    ucp_mem_h memory;
+    void *packed, *theirs;
+    size_t size;
+
+    TRY(ucp_mem_map(context, &map, &memory));
+    TRY(ucp_mem_query(memory, &attr));
+    TRY(ucp_rkey_pack(context, memory, &packed, &size));
+    one_sided.region = attr.address;
+    remote = (uint64_t)attr.address;
+    tell(&remote, sizeof remote);
+    tell(&size, sizeof size);
+    tell(packed, size);
+    ucp_rkey_buffer_release(packed);
+    hear(&remote, sizeof remote);
+    hear(&size, sizeof size);
+    theirs = malloc(size);
+    if (theirs == NULL)
+        FAIL("no memory");
+    hear(theirs, size);
+    TRY(ucp_ep_rkey_unpack(endpoint, theirs, &rkey));
+    free(theirs);
+}
+
 static void connect_sides(void)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -81,10 +151,17 @@ static void connect_sides(void)
     };
     ucp_ep_params_t ep_params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
     ucp_config_t *config;
-    ucp_context_h context;
     ucp_address_t *mine, *theirs;
     size_t size;
 
+    if (has_rma)
+        params.features |= UCP_FEATURE_RMA | UCP_FEATURE_AMO64;
+    one_sided.begin = begin_rma;
+    one_sided.put = start_put;
+    one_sided.get = start_get;
+    one_sided.fetch_add = start_fetch_add;
+    one_sided.flush = flush;
+    one_sided.progress = progress;
     TRY(ucp_config_read(NULL, NULL, &config));
     TRY(ucp_init(&params, config, &context));
     ucp_config_release(config);

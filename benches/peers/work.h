@@ -9,7 +9,7 @@
  *   cancel_all(operations, count)   cancels receives that have not matched
  *   rank                            0 measures, 1 answers
  *
- * and of collective operations, if the program has them.
+ * and of collective and one-sided operations, if the program has them.
  *
  * benches/peers/tagmatch does the same with tagmatch. Change both together.
  *
@@ -148,6 +148,62 @@ static struct {
     void (*check)(const struct work *);
 } collective;
 
+/* Set by a program that has one-sided operations, with the memory that the other side accesses. */
+static struct {
+    uint8_t *region;
+    void (*begin)(void); /* makes the region */
+    operation (*put)(const void *bytes, size_t size);
+    operation (*get)(void *bytes, size_t size);
+    operation (*fetch_add)(uint64_t *old);
+    void (*flush)(void); /* until all puts are visible to the other side's processor */
+    void (*progress)(void);
+} one_sided;
+
+/* Puts go back and forth, each of them noticed by its last byte. */
+static void put_batch(const struct work *w, int count)
+{
+    static uint8_t turn;
+    volatile uint8_t *last = one_sided.region + w->size - 1;
+    for (int i = 0; i < count; i++) {
+        turn++;
+        for (int side = 0; side < 2; side++) {
+            if (rank == side) {
+                outbox[w->size - 1] = turn;
+                wait_one(one_sided.put(outbox, w->size));
+            } else {
+                while (*last != turn)
+                    one_sided.progress();
+            }
+        }
+    }
+}
+
+/* Windows of operations on the other side's region, which makes progress until a message says that they have ended. */
+static void rma_batch(const struct work *w, int count)
+{
+    static uint64_t old;
+    uint32_t ack = 1;
+    bool put = strcmp(w->operation, "put") == 0, get = strcmp(w->operation, "get") == 0;
+    if (put && w->window == 1) {
+        put_batch(w, count);
+        return;
+    }
+    if (rank != 0) {
+        recv_bytes(&ack, sizeof ack, TAG_ACK, false);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < w->window; j++)
+            window_operations[j] = put   ? one_sided.put(outbox, w->size)
+                                   : get ? one_sided.get(inbox, w->size)
+                                         : one_sided.fetch_add(&old);
+        wait_all(window_operations, w->window);
+        if (put)
+            one_sided.flush();
+    }
+    send_bytes(&ack, sizeof ack, TAG_ACK);
+}
+
 /* Both sides agree on how many operations the next batch has; 0 ends the case. This is also a barrier. */
 static int agree(int count)
 {
@@ -170,21 +226,55 @@ static void check_bytes(const struct work *w)
     check(inbox, w->size, (unsigned)!rank + 11, w->name);
 }
 
+/* Checks what two operations of the case do. */
+static void check_rma(const struct work *w)
+{
+    struct work once = *w;
+    if (one_sided.begin == NULL)
+        FAIL("%s: no one-sided operations here", w->name);
+    if (one_sided.region == NULL)
+        one_sided.begin();
+    once.window = 2;
+    if (rank == 1)
+        fill(one_sided.region, w->size, 12);
+    fill(outbox, w->size, 11);
+    memset(inbox, 0, w->size);
+    agree(1);
+    rma_batch(&once, 1);
+    agree(1);
+    if (rank == 0 && strcmp(w->operation, "get") == 0)
+        check(inbox, w->size, 12, w->name);
+    if (rank == 1 && strcmp(w->operation, "put") == 0)
+        check(one_sided.region, w->size, 11, w->name);
+    if (rank == 1 && strcmp(w->operation, "fadd") == 0) {
+        uint64_t before, after;
+        memcpy(&after, one_sided.region, sizeof after);
+        fill((uint8_t *)&before, sizeof before, 12);
+        if (after != before + 2)
+            FAIL("%s: the counter is wrong", w->name);
+    }
+    memset(one_sided.region, 0, w->size);
+    agree(1);
+}
+
 static void run_timed(const struct work *w, double milliseconds)
 {
     static struct samples samples;
     bool latency = strcmp(w->kind, "latency") == 0, together = strcmp(w->kind, "collective") == 0;
-    bool cold = strcmp(w->kind, "cold") == 0;
+    bool cold = strcmp(w->kind, "cold") == 0, rma = strcmp(w->kind, "rma") == 0;
+    bool turns = latency || (w->window == 1 && (cold || (rma && strcmp(w->operation, "put") == 0)));
     void (*batch)(const struct work *, int) = latency ? latency_batch : together ? collective.batch
-                                            : cold ? cold_batch : window_batch;
+                                            : cold ? cold_batch : rma ? rma_batch : window_batch;
     /* A latency is half a round trip. */
-    double operations = (double)w->batch * (latency || (cold && w->window == 1) ? 2 : w->window);
+    double operations = (double)w->batch * (turns ? 2 : w->window);
 
     if (batch == NULL)
         FAIL("%s: no collective operations here", w->name);
     set_fillers(w->depth, w->any_filler);
     if (together)
         collective.check(w);
+    else if (rma)
+        check_rma(w);
     else
         check_bytes(w);
     if (rank == 0)

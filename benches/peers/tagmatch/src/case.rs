@@ -8,6 +8,7 @@
 //!                                            window 1: half round trips
 //! posted:COUNT, unexpected:COUNT
 //! collective:OPERATION:SIZE:BATCH
+//! rma:OPERATION:SIZE:WINDOW:BATCH            put, get, fadd; put with window 1: half round trips
 //! ranks:barrier:RANKS:BATCH
 //! ```
 
@@ -43,10 +44,29 @@ pub(crate) enum Kind {
     Ranks { ranks: u32 },
     /// Calls of a collective operation by both ranks.
     Collective { operation: Operation, size: usize },
+    /// One-sided operations, each window of which ends before the next one begins; a window of one
+    /// put is half a round trip.
+    Rma { operation: RmaOperation, size: usize, window: usize },
     /// Memory of posted receives.
     Posted,
     /// Memory of unexpected messages.
     Unexpected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RmaOperation {
+    Put,
+    Get,
+    FetchAdd,
+}
+
+impl RmaOperation {
+    const ALL: [(&str, Self); 3] =
+        [("put", Self::Put), ("get", Self::Get), ("fadd", Self::FetchAdd)];
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, other)| *other == self).map_or("", |(name, _)| name)
+    }
 }
 
 impl FromStr for Case {
@@ -81,6 +101,11 @@ impl FromStr for Case {
                 let operation = known.ok_or_else(no_case)?;
                 (Kind::Collective { operation, size: number(size)? }, batch)
             }
+            ["rma", operation, size, window, batch] => {
+                let known = RmaOperation::ALL.iter().find(|(name, _)| *name == operation);
+                let (_, operation) = *known.ok_or_else(no_case)?;
+                (Kind::Rma { operation, size: number(size)?, window: number(window)? }, batch)
+            }
             ["posted", batch] => (Kind::Posted, batch),
             ["unexpected", batch] => (Kind::Unexpected, batch),
             _ => return Err(no_case()),
@@ -110,7 +135,11 @@ mod tests {
         let case: Case = "collective:bcast:8:10".parse().unwrap();
         let kind = Kind::Collective { operation: Operation::Bcast, size: 8 };
         assert_eq!((case.kind, case.batch), (kind, 10));
+        let case: Case = "rma:fadd:8:1:10".parse().unwrap();
+        let kind = Kind::Rma { operation: RmaOperation::FetchAdd, size: 8, window: 1 };
+        assert_eq!((case.kind, case.batch), (kind, 10));
         for bad in [
+            "rma:sub:8:1:10",
             "",
             "latency",
             "collective:gossip:8:10",

@@ -16,6 +16,7 @@ mod collective;
 mod compare;
 #[allow(unsafe_code, reason = "buffers by pointer, as users of an MPI pass them")]
 mod memory;
+mod one_sided;
 #[allow(unsafe_code, reason = "cache lines that two processes share")]
 mod probe;
 mod report;

@@ -3,10 +3,11 @@
 use std::mem;
 use std::time::Duration;
 
-use tagmatch::{Buffer, Config, End, Match, Output, Peer, QueuedSend, Received, Request, Worker};
+use tagmatch::{Buffer, Config, End, Match, Peer, QueuedSend, Received, Request, Worker};
 
-use crate::case::{Case, Kind, Outcome};
+use crate::case::{Case, Kind, Outcome, RmaOperation};
 use crate::memory::{COLD_BYTES, Memory, SIZE_MAX};
+use crate::one_sided::{OneSided, finish};
 use crate::probe::Probe;
 use crate::timing::{Process, measure, print_begin, print_value};
 
@@ -54,6 +55,8 @@ pub(crate) struct Side {
     /// passes through memory of the device's own.
     has_vectors: bool,
     vectors: Vec<Buffer>,
+    /// Made by the first case of one-sided operations.
+    one_sided: Option<OneSided>,
     probe: Probe,
 }
 
@@ -77,6 +80,7 @@ impl Side {
             device: Buffer::default(),
             has_vectors,
             vectors: Vec::new(),
+            one_sided: None,
             probe: Probe::new(first)?,
         })
     }
@@ -85,7 +89,9 @@ impl Side {
         for case in cases {
             let (size, depth) = match case.kind {
                 Kind::Latency { size, depth, .. } => (size, depth),
-                Kind::Window { size, window } | Kind::Cold { size, window }
+                Kind::Window { size, window }
+                | Kind::Cold { size, window }
+                | Kind::Rma { size, window, .. }
                     if window <= WINDOW_MAX =>
                 {
                     (size, 0)
@@ -94,6 +100,7 @@ impl Side {
                 Kind::Window { .. }
                 | Kind::Cold { .. }
                 | Kind::Buffer { .. }
+                | Kind::Rma { .. }
                 | Kind::Ranks { .. } => {
                     return Err(format!("{} is out of range", case.name).into());
                 }
@@ -352,6 +359,67 @@ impl Side {
         if self.first { Ok(()) } else { self.check_inbox(size, name) }
     }
 
+    /// Checks what two operations of the case do, and clears both regions.
+    fn check_rma(&mut self, operation: RmaOperation, size: usize, name: &str) -> Outcome<()> {
+        if self.one_sided.is_none() {
+            self.one_sided = Some(OneSided::new(&self.worker, self.peer)?);
+        }
+        let of = |first: bool| (0..size).map(|i| pattern(first, i)).collect::<Vec<_>>();
+        self.outbox.bytes_mut(size).copy_from_slice(&of(true));
+        self.inbox.bytes_mut(size).fill(0);
+        if !self.first {
+            self.one_sided()?.region.write(0, &of(false))?;
+        }
+        self.agree(1)?;
+        self.rma_batch(operation, (size, 2), 1)?;
+        self.agree(1)?;
+        let mut there = vec![0; size];
+        self.one_sided()?.region.read(0, &mut there)?;
+        let is_right = match operation {
+            RmaOperation::Get => !self.first || self.inbox.bytes(size) == of(false),
+            RmaOperation::Put => self.first || there == of(true),
+            RmaOperation::FetchAdd => {
+                let number = |bytes: &[u8]| bytes.first_chunk().map(|b| u64::from_ne_bytes(*b));
+                self.first || number(&there) == number(&of(false)).map(|before| before + 2)
+            }
+        };
+        self.one_sided()?.region.write(0, &vec![0; size])?;
+        self.agree(1)?;
+        if is_right { Ok(()) } else { Err(format!("{name}: wrong bytes").into()) }
+    }
+
+    fn one_sided(&mut self) -> Outcome<&mut OneSided> {
+        self.one_sided.as_mut().ok_or_else(|| "no region".into())
+    }
+
+    /// Puts that go back and forth (a window of one), or windows of operations, while the other
+    /// side makes progress.
+    fn rma_batch(
+        &mut self,
+        operation: RmaOperation,
+        (size, window): (usize, usize),
+        count: usize,
+    ) -> Outcome<()> {
+        let Side { worker, first, one_sided, outbox, inbox, .. } = self;
+        let one_sided = one_sided.as_mut().ok_or("no region")?;
+        if operation == RmaOperation::Put && window == 1 {
+            for _ in 0..count {
+                one_sided.next_turn();
+                for is_sender in [*first, !*first] {
+                    one_sided.put_and_notice(worker, outbox, size, is_sender)?;
+                }
+            }
+            return Ok(());
+        }
+        if !self.first {
+            return self.receive(4, ACK, false);
+        }
+        for _ in 0..count {
+            one_sided.window(operation, [outbox, inbox], size, window)?;
+        }
+        self.send(4, ACK)
+    }
+
     fn check_inbox(&self, size: usize, name: &str) -> Outcome<()> {
         match self
             .inbox
@@ -376,11 +444,16 @@ impl Side {
             Kind::Window { size, window } | Kind::Buffer { size, window } => (size, window),
             // A latency is half a round trip.
             Kind::Latency { size, .. } | Kind::Cold { size, window: 1 } => (size, 2),
-            Kind::Cold { size, window } => (size, window),
+            Kind::Rma { operation: RmaOperation::Put, size, window: 1 } => (size, 2),
+            Kind::Cold { size, window } | Kind::Rma { size, window, .. } => (size, window),
             _ => return Err("nothing to time".into()),
         };
         self.vectors.clear();
         self.set_fillers(depth, any_filler)?;
+        if let Kind::Rma { operation, .. } = case.kind {
+            self.check_rma(operation, size, &case.name)?;
+            return measure(self, case, operations, duration);
+        }
         self.check_bytes(size, &case.name)?;
         if let Kind::Buffer { .. } = case.kind {
             self.check_device(size, &case.name)?;
@@ -467,6 +540,9 @@ impl Process for Side {
             Kind::Window { size, window } => self.window_batch(size, window, count),
             Kind::Buffer { size, .. } => self.buffer_batch(size, count),
             Kind::Cold { size, window } => self.cold_batch(size, window, count),
+            Kind::Rma { operation, size, window } => {
+                self.rma_batch(operation, (size, window), count)
+            }
             _ => Ok(()),
         }
     }
@@ -475,16 +551,6 @@ impl Process for Side {
 /// A byte of the messages that the first process sends to check them, or the second one.
 fn pattern(first: bool, i: usize) -> u8 {
     (usize::from(first) + 11 + i * 7 + i / 251).to_le_bytes()[0]
-}
-
-/// Polls until the operation has ended, without a pause in between, as the peers do.
-#[inline]
-fn finish<T: Output>(mut request: Request<T>) -> Outcome<T> {
-    loop {
-        if let Some(result) = request.test() {
-            return Ok(result?);
-        }
-    }
 }
 
 /// Bytes of memory, private and shared with other processes, that are resident in this process.

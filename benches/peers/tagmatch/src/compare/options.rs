@@ -13,8 +13,8 @@ use crate::case::Outcome;
 use crate::report::Stat;
 
 /// The groups of cases that `--only` chooses from.
-const GROUPS: [&str; 8] =
-    ["latency", "rate", "bandwidth", "cold", "depth", "memory", "collectives", "ranks"];
+const GROUPS: [&str; 9] =
+    ["latency", "rate", "bandwidth", "cold", "depth", "memory", "collectives", "ranks", "rma"];
 const PEERS: [&str; 8] = [
     "openmpi",
     "openmpi-ob1",
@@ -127,7 +127,7 @@ impl Options {
         let groups = match way {
             Way::SharedMemory if self.scale.is_some() => vec!["ranks".to_owned()],
             Way::SharedMemory => self.only.clone(),
-            Way::Tcp => vec!["tcp".to_owned()],
+            Way::Tcp => vec!["tcp".to_owned(), "rma".to_owned()],
             Way::Ofi(_) => vec!["ofi".to_owned()],
         };
         for path in self.json.iter().chain(&self.record) {
@@ -165,6 +165,10 @@ impl Options {
                 if programs.iter().all(|program| !is_peer(program)) {
                     let all = ["openmpi", "mpich", "ucx", "provider"];
                     programs.extend(all.iter().flat_map(|peer| programs_of(peer)));
+                }
+                // Only the peers that were named, unless all are.
+                if groups.iter().any(|group| group == "rma") && self.peers.len() != 1 {
+                    programs.push("libfabric");
                 }
             }
             Way::Tcp => programs.extend(["ucx", "libfabric"]),

@@ -48,6 +48,15 @@ const BANDWIDTHS: Windows<'_> = &[
 const FEW_WINDOWS: Windows<'_> =
     &[(8, &[(64, 10)]), (4096, &[(64, 4)]), (65536, &[(16, 4)]), (1_048_576, &[(8, 1)])];
 
+/// Sizes of one-sided operations, and for each the windows with the number of them in a batch; of
+/// puts, window 1 is a round trip.
+const RMA: Windows<'_> = &[
+    (8, &[(1, 200), (64, 10)]),
+    (4096, &[(1, 100), (64, 4)]),
+    (65536, &[(1, 20), (16, 4)]),
+    (1_048_576, &[(1, 2), (8, 1)]),
+];
+
 /// Depths past which the half round trips of 8 B are measured.
 const DEPTHS: [usize; 5] = [16, 256, 1024, 4096, 16384];
 /// Operations, and for each the sizes with the number of calls in a batch.
@@ -73,6 +82,10 @@ pub(super) fn cases(group: &str, program: &str) -> Vec<String> {
         }
         "ranks" => RANKS.iter().map(|(n, batch)| format!("ranks:barrier:{n}:{batch}")).collect(),
         _ if program == "tagmatch-mpiexec" => Vec::new(),
+        "rma" if is_ours || matches!(program, "ucx" | "libfabric") => one_sided(),
+        "rma" => Vec::new(),
+        // Beside shared memory, libfabric is a peer for one-sided operations alone.
+        _ if program == "libfabric" && !matches!(group, "tcp" | "ofi") => Vec::new(),
         // The floor is that of the smallest latency, and of messages that are read from the
         // sender's memory.
         "latency" if is_floor => latencies(&[(&[8], 500)]),
@@ -117,6 +130,13 @@ fn windows(all: Windows<'_>) -> Vec<String> {
     all.iter().flat_map(cases).collect()
 }
 
+fn one_sided() -> Vec<String> {
+    let of =
+        |operation| windows(RMA).into_iter().map(move |case| case.replacen("window", operation, 1));
+    let fetch_adds = ["rma:fadd:8:1:200".to_owned()];
+    of("rma:put").chain(of("rma:get")).chain(fetch_adds).collect()
+}
+
 fn depths() -> Vec<String> {
     let sources = ["exact", "any"];
     let mut cases = sources.map(|source| format!("latency:8:{source}:exact:0:50")).to_vec();
@@ -154,16 +174,26 @@ mod tests {
             }
             cases.len()
         };
-        let groups =
-            ["latency", "rate", "bandwidth", "cold", "depth", "memory", "collectives", "ranks"];
+        let groups = [
+            "latency",
+            "rate",
+            "bandwidth",
+            "cold",
+            "depth",
+            "memory",
+            "collectives",
+            "ranks",
+            "rma",
+        ];
         let counts = |program: &str| groups.map(|group| count(group, program));
-        assert_eq!(counts("tagmatch"), [30, 22, 12, 15, 22, 2, 15, 3]);
-        assert_eq!(counts("floor"), [1, 0, 12, 0, 0, 0, 0, 0]);
-        assert_eq!(counts("ucx"), [30, 22, 10, 15, 22, 2, 0, 0]);
-        assert_eq!(counts("ucx-fifo-4096"), [30, 22, 10, 15, 22, 0, 0, 0]);
-        assert_eq!(counts("mpich"), [30, 22, 10, 15, 22, 2, 14, 3]);
-        assert_eq!(counts("tagmatch-mpiexec"), [0, 0, 0, 0, 0, 0, 0, 3]);
-        assert_eq!(counts("tagmatch-libfabric"), [30, 22, 10, 15, 22, 0, 0, 0]);
+        assert_eq!(counts("tagmatch"), [30, 22, 12, 15, 22, 2, 15, 3, 17]);
+        assert_eq!(counts("floor"), [1, 0, 12, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(counts("ucx"), [30, 22, 10, 15, 22, 2, 0, 0, 17]);
+        assert_eq!(counts("ucx-fifo-4096"), [30, 22, 10, 15, 22, 0, 0, 0, 0]);
+        assert_eq!(counts("mpich"), [30, 22, 10, 15, 22, 2, 14, 3, 0]);
+        assert_eq!(counts("tagmatch-mpiexec"), [0, 0, 0, 0, 0, 0, 0, 3, 0]);
+        assert_eq!(counts("tagmatch-libfabric"), [30, 22, 10, 15, 22, 0, 0, 0, 0]);
+        assert_eq!(counts("libfabric"), [0, 0, 0, 0, 0, 0, 0, 0, 17]);
         assert_eq!((count("tcp", "floor"), count("ofi", "floor"), count("ofi", "ucx")), (8, 0, 8));
     }
 }

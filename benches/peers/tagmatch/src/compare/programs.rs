@@ -48,7 +48,10 @@ impl Programs {
         let mut provider: OsString = "tcp;ofi_rxm".into();
         let mut network = None;
         match &setup.way {
-            Way::SharedMemory => variables.push(or("UCX_TLS", "self,posix,sysv,cma")),
+            Way::SharedMemory => {
+                provider = "shm".into();
+                variables.push(or("UCX_TLS", "self,posix,sysv,cma"));
+            }
             Way::Ofi(wanted) => {
                 provider = wanted.into();
                 variables.push(("PEERS_OFI", wanted.into()));

@@ -5,7 +5,7 @@ use tagperf::shared::Operation;
 use super::rows::{
     FLOOR, OURS, OURS_BY_LIBFABRIC, OURS_BY_MPIEXEC, OURS_BY_OPENMPI, Ratio, Row, label,
 };
-use crate::case::Kind;
+use crate::case::{Kind, RmaOperation};
 
 const KIB: usize = 1 << 10;
 
@@ -172,7 +172,8 @@ fn aim_of(row: &Row<'_>) -> Option<(f64, By)> {
         Kind::Buffer { .. } => Some((0.8, By::BareRead)),
         Kind::Collective { operation: Operation::Dup | Operation::Agree, .. } => None,
         Kind::Collective { size: 0..=8, .. } => to_best(0.8),
-        Kind::Collective { .. } => to_best(0.9),
+        Kind::Rma { operation: RmaOperation::FetchAdd, .. } => to_best(1.0),
+        Kind::Collective { .. } | Kind::Rma { .. } => to_best(0.9),
         Kind::Ranks { .. } => to_best(1.0),
         Kind::Posted => Some((128.0, By::Nothing)),
         Kind::Unexpected => Some((136.0, By::Nothing)),

@@ -13,7 +13,7 @@ pub(crate) const OURS_BY_OPENMPI: &str = "tagmatch-openmpi";
 pub(crate) const FLOOR: &str = "floor";
 
 /// Groups of cases in the order of the tables, with their titles.
-pub(crate) const GROUPS: [(&str, &str); 10] = [
+pub(crate) const GROUPS: [(&str, &str); 11] = [
     ("latency", "half round trip, ns"),
     ("rate", "one message of a window, one way, ns"),
     ("bandwidth", "one large message of a window, one way, ns"),
@@ -26,6 +26,7 @@ pub(crate) const GROUPS: [(&str, &str); 10] = [
     ("collectives", "collective operations of 2 ranks, ns a call (dup: with free)"),
     ("tcp", "over TCP: half round trip, or one message of a window, ns"),
     ("ofi", "over a provider of libfabric: half round trip, or one message of a window, ns"),
+    ("rma", "one-sided: a put's half round trip, a get, a fetch-add, or one of a window, ns"),
     ("ranks", "operations of more ranks than processors, which are two, ns a call"),
 ];
 
@@ -179,6 +180,10 @@ pub(crate) fn label(group: &str, case: &Case) -> String {
         Kind::Collective { operation, size: 0 } => operation.name().to_owned(),
         Kind::Collective { operation, size } => {
             format!("{} of {}", operation.name(), size_name(*size))
+        }
+        Kind::Rma { operation, size, window } => {
+            let of = format!("{} of {}", operation.name(), size_name(*size));
+            if *window == 1 { of } else { format!("{of}, window {window}") }
         }
         Kind::Posted => "posted receive".to_owned(),
         Kind::Unexpected => "unexpected message of 8 B".to_owned(),
