@@ -111,23 +111,23 @@ impl RecordWords {
 }
 
 /// A record of the owner: address, length, rights and key. The place of one that was erased may
-/// become that of another region's. Its key is stored last and read last, and a peer learns a key
-/// after it was stored: so words that are read before the right key are those of its region.
+/// become that of another region's. The key is erased first and read last, and a peer learns a key
+/// after all words were stored: so words that are read before the right key are its region's.
 #[derive(Default)]
 #[repr(transparent)]
 pub(crate) struct RegionRecord([AtomicU64; 4]);
 
 impl RegionRecord {
-    /// Says where a region is.
+    /// Says where a region is. The message by which a peer learns the key orders these stores.
     pub(crate) fn publish(&self, words: RecordWords) {
         let RecordWords { address, length, rights, key } = words;
-        for (at, word) in [address, length, rights].into_iter().enumerate() {
+        for (at, word) in [address, length, rights, key].into_iter().enumerate() {
             self.0[at].store(word, Relaxed);
         }
-        self.0[3].store(key, Release);
     }
 
-    /// What a peer finds that has mapped the record.
+    /// What a peer finds that has mapped the record. The key is read last, behind the bytes of a
+    /// get as well.
     pub(crate) fn read(&self) -> RecordWords {
         let [address, length, rights] = [0, 1, 2].map(|at| self.0[at].load(Relaxed));
         fence(Acquire);

@@ -53,7 +53,6 @@ use super::processes::ReadableProcess;
 use super::records::{PublishedRecord, Records};
 use super::region_words::{RecordWords, RegionRecord, WriteClaim, sealed};
 use super::ring::Ring;
-use super::sync::fence;
 
 /// Most bytes that one poll moves, so that a long access doesn't delay messages.
 const BYTES_PER_POLL: usize = 1 << 20;
@@ -391,8 +390,6 @@ impl<'a> MappedBytes<'a> {
             QuickAccess::Read(room) => {
                 // SAFETY: the bytes of a mapping are initialised.
                 self.memory.copy(self.at, unsafe { room.into_uninit() });
-                // The record is read after these bytes.
-                fence(Acquire);
                 are_allowed(RecordWords::READS)
             }
             QuickAccess::Write(bytes) => {

@@ -18,6 +18,7 @@
 //! | `released` of a piece: `Release`, after its bytes | `Acquire`, before the message is delivered | the receiver sees the bytes that its sender has written |
 //! | the word of a peer that writes a region, then the region's record read | the record erased, then the word loaded | one of both sides sees the other's store: a `SeqCst` fence at both (`region_words`) |
 //! | the word of a peer that writes a region: `Release`, after its bytes | `Acquire`, before the region's memory is used for something else | the write is over |
+//! | the key of a region's record: erased before a `SeqCst` fence and what is written to its bytes then | after an `Acquire` fence, behind the bytes of a get in mapped memory | bytes of a later use are noticed |
 //! | the stamp of a segment's slot: `Release`, after the contents | `Acquire`, before they are read | the reader sees the contents |
 //! | `finished` of a segment: `Release`, after the contents were read | `Acquire`, before they are written again; before a slot is looked at for the last time | contents stay until they were read; what a member has published is seen, if it has ended |
 //! | the generation of a connection: before a `Release` fence and what is written to its buffers | after an `Acquire` fence, behind what was read | bytes of a later use are noticed |
@@ -37,7 +38,8 @@
 //!   on: the `Release` that follows orders these bytes as those that the thread has stored
 //!   itself.
 //! - The record of a region is read as a nonce is, behind the bytes of a get. A peer that puts
-//!   reads the record, and writes the bytes, by calls of its kernel on its own processor.
+//!   reads the record, and writes the bytes, by calls of its kernel on its own processor. Mapped
+//!   records and bytes have the orders of the table.
 //! - A process that has ended has stored everything before its end is seen. The thread that
 //!   sees it says so by `has_ended`, with `Release` and `Acquire`, so its worker still finds
 //!   the last messages.

@@ -518,6 +518,26 @@ fn nobody_writes_a_region_once_its_owner_has_closed_it() {
 }
 
 #[test]
+fn a_mapped_get_that_succeeds_has_no_byte_of_a_later_region() {
+    check(3, || {
+        let words = |key| RecordWords { address: 0, length: 1, rights: 1, key };
+        let record = Arc::new(RegionRecord::default());
+        record.publish(words(1));
+        let byte = Arc::new(AtomicU64::new(1));
+        let owners_record = record.clone();
+        let owners_byte = byte.clone();
+        let owner = thread::spawn(move || {
+            owners_record.erase();
+            owners_byte.store(2, Relaxed);
+            owners_record.publish(words(2));
+        });
+        let seen = byte.load(Relaxed);
+        assert!(record.read().key != 1 || seen == 1);
+        owner.join().unwrap();
+    });
+}
+
+#[test]
 fn each_piece_of_a_message_has_one_owner_and_is_seen_whole() {
     check(3, || {
         let claims = Arc::new(Claims::default());
