@@ -51,7 +51,7 @@ mod world;
 
 pub use adapter::{Bare, Devices, ModelNic};
 pub use exhaust::{Explored, Failure, Scope};
-pub use one_sided::{OneSidedCounts, run_one_sided};
+pub use one_sided::{OneSidedCounts, OneSidedRun, OneSidedScopes, run_one_sided_scopes};
 pub use profile::{PROFILES, Profile, Range, Setup, Weights};
 pub use program::{Ask, Mode, Op, SendCall};
 pub use run::{Plan, Report, THOROUGH_EVERY};
