@@ -1,6 +1,7 @@
 //! `tagmatch-sim`: runs seeds, and makes those that fail small.
 
 mod exhausting;
+mod one_sided_seeds;
 
 use std::fs;
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ struct Args {
     workers: Option<u32>,
     /// The profile of the runs; all profiles without this option. `--profiles` lists them.
     #[arg(long, value_parser = profile)]
-    profile: Option<&'static Profile>,
+    profile: Option<Runs>,
     /// List the profiles, and exit.
     #[arg(long)]
     profiles: bool,
@@ -50,9 +51,30 @@ struct Args {
     exhaust: Option<exhausting::Families>,
 }
 
-fn profile(name: &str) -> Result<&'static Profile, String> {
-    let names = PROFILES.map(|profile| profile.name).join(", ");
-    Profile::named(name).ok_or_else(|| format!("no such profile; there are: {names}"))
+/// What is run with each seed.
+#[derive(Clone, Copy, Debug)]
+enum Runs {
+    Messages(&'static Profile),
+    OneSided,
+}
+
+impl Runs {
+    fn all() -> impl Iterator<Item = Runs> {
+        PROFILES.iter().map(Runs::Messages).chain([Runs::OneSided])
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Runs::Messages(profile) => profile.name,
+            Runs::OneSided => one_sided_seeds::NAME,
+        }
+    }
+}
+
+fn profile(name: &str) -> Result<Runs, String> {
+    let names: Vec<&str> = Runs::all().map(Runs::name).collect();
+    let named = Runs::all().find(|runs| runs.name() == name);
+    named.ok_or_else(|| format!("no such profile; there are: {}", names.join(", ")))
 }
 
 fn wire_fault(name: &str) -> Result<WireFault, String> {
@@ -71,11 +93,16 @@ fn main() -> ExitCode {
         for profile in &PROFILES {
             println!("{:18} {}", profile.name, profile.about);
         }
+        println!("{:18} {}", one_sided_seeds::NAME, one_sided_seeds::ABOUT);
         return ExitCode::SUCCESS;
     }
-    let profiles: Vec<&Profile> = args.profile.map_or(PROFILES.iter().collect(), |one| vec![one]);
-    for profile in profiles {
-        if !run_profile(&args, profile) {
+    let all = args.profile.map_or_else(|| Runs::all().collect(), |one| vec![one]);
+    for runs in all {
+        let is_clean = match runs {
+            Runs::Messages(profile) => run_profile(&args, profile),
+            Runs::OneSided => one_sided_seeds::run(&args),
+        };
+        if !is_clean {
             return ExitCode::from(1);
         }
     }
@@ -84,8 +111,7 @@ fn main() -> ExitCode {
 
 /// Runs all seeds of one profile. Returns whether nothing was found.
 fn run_profile(args: &Args, profile: &Profile) -> bool {
-    let begin = Instant::now();
-    let began_cpu = cpu_seconds();
+    let stopwatch = Stopwatch::start();
     let mut counts = Counts::default();
     let mut digest = 0u64;
     for index in 0..args.seeds {
@@ -105,10 +131,7 @@ fn run_profile(args: &Args, profile: &Profile) -> bool {
         digest = digest.rotate_left(1) ^ report.digest;
     }
     let operations = counts.operations();
-    let seconds = begin.elapsed().as_secs_f64();
-    // If the kernel doesn't tell the processor time, the elapsed time takes its place, which
-    // includes the time of other threads.
-    let on_cpu = cpu_seconds().zip(began_cpu).map_or(seconds, |(now, then)| now - then);
+    let (seconds, on_cpu) = stopwatch.seconds();
     println!("{} seed {} + {}: digest {digest:016x}", profile.name, args.seed, args.seeds);
     eprintln!(
         "{:18} {} seeds, {operations} operations ({} calls, {} events, {} completions, {} received), \
@@ -122,6 +145,26 @@ fn run_profile(args: &Args, profile: &Profile) -> bool {
         operations as f64 / on_cpu.max(1e-9) / 1e6
     );
     true
+}
+
+/// Measures the time of the runs of a profile.
+struct Stopwatch {
+    begin: Instant,
+    began_cpu: Option<f64>,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Stopwatch { begin: Instant::now(), began_cpu: cpu_seconds() }
+    }
+
+    /// The elapsed time, and the processor time of this thread. If the kernel doesn't tell the
+    /// processor time, the elapsed time takes its place, which includes the time of other threads.
+    fn seconds(&self) -> (f64, f64) {
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let on_cpu = cpu_seconds().zip(self.began_cpu).map_or(seconds, |(now, then)| now - then);
+        (seconds, on_cpu)
+    }
 }
 
 /// The processor time of this thread, in seconds.

@@ -83,9 +83,9 @@ fn one_sided_operations_take_effect_once_and_in_order() {
         let done = OneSidedRun::of_seed(seed, steps).run(None);
         all.add(&done.unwrap_or_else(|violation| panic!("seed {seed}: {violation}")));
     }
-    assert!(all.succeeded > 60 * seeds, "{all:?}");
-    assert!(all.direct > 2 * seeds, "{all:?}");
-    assert!(all.closed > seeds, "{all:?}");
+    assert!(all.succeeded > 40 * seeds, "{all:?}");
+    assert!(all.direct > 3 * seeds, "{all:?}");
+    assert!(all.closed > 5 * seeds, "{all:?}");
 }
 
 #[test]

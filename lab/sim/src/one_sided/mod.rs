@@ -35,14 +35,11 @@ pub use scopes::{OneSidedScopes, run_one_sided_scopes};
 pub use world::OneSidedCounts;
 
 use self::plan::{OwnUse, PlannedAction};
-use self::region::{COUNTERS, OWN_WORDS, REGION_BYTES, SHARED};
+use self::region::{COUNTERS, OWN_WORDS, REGION_BYTES, SHARED, SimRegion};
 use self::world::OneSidedWorld;
 use crate::adapter::{Adapter, Bare, Devices, ModelNic, Several};
 use crate::violation::{Verdict, Violation};
 use crate::wire::WireConfig;
-
-/// The most operations of one worker under way.
-const UNDER_WAY_MAX: usize = 24;
 
 /// A run of random one-sided operations.
 #[derive(Clone, Copy, Debug)]
@@ -134,22 +131,39 @@ fn play<D: Device>(world: &mut OneSidedWorld<D>, random: &mut Random, steps: u32
     for at in 0..world.members.len() {
         world.expose(at, Rights::ALL)?;
     }
+    let under_way_max = random.pick(&[1, 3, 24]);
     for _ in 0..steps {
-        step(world, random)?;
+        step(world, random, under_way_max)?;
     }
     world.finish()
 }
 
-fn step<D: Device>(world: &mut OneSidedWorld<D>, random: &mut Random) -> Verdict {
+/// A region, mostly an open one.
+fn any_region<D: Device>(world: &OneSidedWorld<D>, random: &mut Random) -> usize {
+    let latest = world.regions.len().saturating_sub(4 * world.members.len());
+    let mut region = latest + random.index(world.regions.len() - latest);
+    for _ in 0..6 {
+        let SimRegion { owner, closed, .. } = &world.regions[region];
+        let is_open = closed.is_none() && world.members[*owner].engine.is_some();
+        if is_open || random.per_mille(30) {
+            break;
+        }
+        region = random.index(world.regions.len());
+    }
+    region
+}
+
+fn step<D: Device>(
+    world: &mut OneSidedWorld<D>,
+    random: &mut Random,
+    under_way_max: usize,
+) -> Verdict {
     let at = random.index(world.members.len());
     let other = random.index(world.members.len());
-    // Mostly one of the latest regions: most of the earlier ones are closed.
-    let latest = world.regions.len().saturating_sub(2 * world.members.len());
-    let first = if random.per_mille(50) { 0 } else { latest };
-    let region = first + random.index(world.regions.len() - first);
+    let region = any_region(world, random);
     match random.below(100) {
         0..45 => {
-            if world.members[at].requests.len() >= UNDER_WAY_MAX {
+            if world.members[at].requests.len() >= under_way_max {
                 return Ok(());
             }
             world.begin(at, region, planned(random))
@@ -180,7 +194,12 @@ fn step<D: Device>(world: &mut OneSidedWorld<D>, random: &mut Random) -> Verdict
             let rights = [Rights::ALL, Rights::ALL, Rights::READ, Rights::WRITE, Rights::ATOMIC];
             world.expose(at, random.pick(&rights)).map(drop)
         }
-        60 => world.close(region),
+        60 => {
+            if random.per_mille(700) {
+                return world.close(region);
+            }
+            Ok(())
+        }
         61..64 => world.take_notices(at),
         _ => {
             let events = random.pick(&[1, 1, 2, 8, 64]);
