@@ -24,11 +24,10 @@ fn add(parts: &[Remote<Local>], key: u64, count: u64) -> Result<(), tagmatch::Er
     let part = &parts[place % parts.len()];
     for probe in 0..ENTRIES {
         let entry = ((place + probe) % ENTRIES * ENTRY_BYTES) as u64;
-        // The entry becomes ours if it is free: what it was tells whose it is.
-        let swap = [0, key].map(u64::to_ne_bytes);
-        let old =
-            part.fetch(entry, AtomicOp::CompareSwap, AtomicType::U64, swap.concat()).wait()?;
-        if swap.iter().any(|of| old.data() == of) {
+        // A free entry becomes the key's. The old value tells which key the entry belongs to.
+        let [free, key] = [0, key].map(u64::to_ne_bytes);
+        let old = part.compare_swap(entry, AtomicType::U64, &free, &key).wait()?;
+        if old.data() == free || old.data() == key {
             let count = count.to_ne_bytes().to_vec();
             part.atomic(entry + 8, AtomicOp::Sum, AtomicType::U64, count).wait()?;
             return Ok(());

@@ -175,6 +175,24 @@ impl<A: Access> Remote<A> {
         }
     }
 
+    /// Replaces each element that equals the one in `compare` by the one in `new`, and gives the old
+    /// values back ([`AtomicOp::CompareSwap`]; [`fetch`](Self::fetch) takes the other operations
+    /// that compare). Both have the same number of elements, in the processor's byte order.
+    pub fn compare_swap(
+        &self,
+        at: u64,
+        of: AtomicType,
+        compare: &[u8],
+        new: &[u8],
+    ) -> Request<Received, A> {
+        let operands = [compare, new].concat();
+        if compare.len() != new.len() {
+            let error = Error::Operation(Fault::BadOperands);
+            return Request::refused(error, operands.into());
+        }
+        self.fetch(at, AtomicOp::CompareSwap, of, operands)
+    }
+
     /// Reads so many elements of the region, each of them whole, from `at` on.
     pub fn fetch_elements(&self, at: u64, of: AtomicType, count: usize) -> Request<Received, A> {
         let element = ElementUse::new(AtomicOp::Read, of);

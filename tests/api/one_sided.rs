@@ -377,6 +377,49 @@ fn a_message_behind_a_long_put_does_not_wait_for_its_end() {
 }
 
 #[test]
+fn a_message_behind_the_answer_to_a_long_get_does_not_wait_for_its_end() {
+    let [_, p] = pairs();
+    let Some((_region, remote)) = exposed(&p, vec![0; 32 << 20], Rights::READ) else { return };
+    let mut get = remote.get(0, vec![1; 32 << 20]);
+    p.progress();
+    let message = p.b.send(p.to_a, 7, bytes(100));
+    let received = p.ok(p.a.recv(Match::tag(7), vec![0; 100]));
+    assert_eq!(received.data(), bytes(100));
+    assert!(get.test().is_none(), "the get was over first");
+    p.ok(message);
+    p.ok(get);
+}
+
+#[test]
+fn a_message_after_the_end_of_a_put_finds_the_bytes_there() {
+    for p in pairs() {
+        let Some((region, remote)) = exposed(&p, vec![0; 100_000], Rights::WRITE) else { return };
+        for (round, size) in (1..).zip([8, 4096, 70_000, 1, 100_000]) {
+            p.ok(remote.put(0, vec![round; size]));
+            p.a.inject(p.to_b, 3, &[round]).unwrap();
+            p.ok(p.b.recv(Match::tag(3), vec![0; 1]));
+            assert_eq!(contents(&region)[..size], vec![round; size]);
+        }
+    }
+}
+
+#[test]
+fn elements_that_equal_what_they_are_compared_with_are_replaced() {
+    for p in pairs() {
+        let elements = |values: [u16; 3]| values.map(u16::to_ne_bytes).concat();
+        let Some((region, remote)) = exposed(&p, elements([1, 2, 3]), Rights::ATOMIC) else {
+            return;
+        };
+        let of = AtomicType::U16;
+        let swap = remote.compare_swap(0, of, &elements([1, 9, 3]), &elements([7, 8, 9]));
+        assert_eq!(p.ok(swap).data(), elements([1, 2, 3]));
+        assert_eq!(contents(&region), elements([7, 2, 9]));
+        let failed = p.end(remote.compare_swap(0, of, &[0; 2], &[0; 4])).map(drop).unwrap_err();
+        assert!(matches!(failed.error, Error::Operation(Fault::BadOperands)), "{failed}");
+    }
+}
+
+#[test]
 fn long_operations_wake_threads_that_sleep() {
     let config = config().wait(WaitPolicy::SLEEP);
     let owner = SharedWorker::new(counterpart(&config)).unwrap();
