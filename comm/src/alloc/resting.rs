@@ -1,4 +1,7 @@
-//! Ids that this process has freed, and in which other processes may still send.
+//! Ids that this process has freed, and in which other processes may still send: they rest.
+//!
+//! A *stray* is a resting id that its members don't settle by their allocations, so that they must
+//! be asked. A *sweep* is one round of these questions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
