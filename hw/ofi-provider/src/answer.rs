@@ -133,8 +133,13 @@ mod tests {
     use super::*;
     use crate::hints;
 
-    const CONSTANTS: Constants =
-        Constants { provider_version: 7, fabric: "fabric", address_format: 9, name_bytes: 64 };
+    const CONSTANTS: Constants = Constants {
+        provider_version: 7,
+        fabric: "fabric",
+        address_format: 9,
+        name_bytes: 64,
+        has_auto_progress: false,
+    };
 
     thread_local! {
         /// How many allocations of this thread succeed before one fails.

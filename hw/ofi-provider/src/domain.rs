@@ -63,8 +63,10 @@ pub(crate) unsafe fn open<P: Provider>(
     }
     // SAFETY: the caller gives what fi_getinfo(3) gave, maybe changed.
     let wanted = unsafe { hints::read(info) }.domain;
-    let is_shared = wanted.is_none_or(|domain| domain.threading != sys::FI_THREAD_DOMAIN);
-    fabric.children.fetch_add(1, Ordering::Relaxed);
+    let is_automatic = P::CONSTANTS.has_auto_progress
+        && wanted.is_some_and(|domain| domain.data_progress == sys::FI_PROGRESS_AUTO);
+    let is_shared =
+        is_automatic || wanted.is_none_or(|domain| domain.threading != sys::FI_THREAD_DOMAIN);
     let mode = wanted.map_or(0, |domain| domain.mr_mode);
     let keys = P::has_one_sided(&fabric.settings).then(|| RegionKeys::new(mode));
     let functions = if keys.is_some() { functions::<P, true>() } else { functions::<P, false>() };
@@ -74,6 +76,10 @@ pub(crate) unsafe fn open<P: Provider>(
         mr: table(mr::functions::<P>()),
     };
     let inner = Domain::new(fabric.clone(), keys, is_shared);
+    if is_automatic {
+        inner.start_progress()?;
+    }
+    fabric.children.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the caller gives a place for the domain.
     unsafe { *domain = DomainObject::into_raw(object, inner) };
     Ok(())
@@ -87,6 +93,7 @@ unsafe extern "C" fn close<P: Provider>(fid: *mut sys::fid) -> c_int {
             return Err(Errno::BUSY);
         }
         domain.is_closed.store(true, Ordering::Relaxed);
+        domain.end_progress();
         domain.events.lock().unwrap_or_else(PoisonError::into_inner).clear();
         domain.fabric.children.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: it was not closed before.

@@ -18,12 +18,18 @@
 //! | `messages`, `memory` | the arguments of these, and the caller's memory |
 //! | `handle` | objects as the caller has them |
 //! | `parent`, `state`, `objects` | fabrics and domains, a domain's objects, and what these contain |
+//! | `progress` | the thread of a domain with automatic progress |
 //! | `lock`, `per_process` | the lock of a domain, and what a forked child must leave alone |
 //!
 //! # Decisions
 //!
 //! **A caller may be wrong.** Each function checks its pointers, a panic becomes an error number,
 //! and a closed object's memory is kept for a while, so that a call on it is an error.
+//!
+//! **Automatic progress costs the programs nothing that do without.** Only a domain that is opened
+//! with `FI_PROGRESS_AUTO` has a thread, and a lock in any case. The thread arms the endpoints as a
+//! thread that sleeps in a blocking read does, so a call finds out about it in the branch that such
+//! endpoints take anyway.
 //!
 //! **A thread may be cancelled** (pthread_cancel(3)): see [`tagmatch_ofi_sys::cancel`].
 #![allow(unsafe_code, reason = "the callers are C programs")]
@@ -51,6 +57,7 @@ mod offer;
 mod parent;
 mod per_process;
 mod policy;
+mod progress;
 mod remote;
 mod rma;
 mod state;

@@ -17,6 +17,9 @@ pub struct Constants {
     pub address_format: u32,
     /// Bytes of an endpoint's name.
     pub name_bytes: usize,
+    /// A domain may have a thread that makes progress (`FI_PROGRESS_AUTO`). Endpoints tell how
+    /// often they have made progress ([`rounds`](crate::ProviderEndpoint::rounds)).
+    pub has_auto_progress: bool,
 }
 
 /// What there is for a program, and later what the program gets. Pointers in the structures are
@@ -110,6 +113,7 @@ impl Offer {
         self.receive.total_buffered_recv =
             hints.receive.map_or(0, |wanted| wanted.total_buffered_recv);
         if let Some(wanted) = &hints.domain {
+            check_progress(constants, wanted)?;
             check_domain(&self.domain, wanted)?;
             choose(&mut self.domain.threading, wanted.threading);
             choose(&mut self.domain.control_progress, wanted.control_progress);
@@ -175,20 +179,24 @@ fn check_endpoint(offered: &sys::fi_ep_attr, wanted: &sys::fi_ep_attr) -> Result
     Ok(())
 }
 
+fn check_progress(constants: &Constants, wanted: &sys::fi_domain_attr) -> Result<(), Refusal> {
+    require!(
+        wanted.data_progress != sys::FI_PROGRESS_AUTO || constants.has_auto_progress,
+        "data moves while the program calls (FI_PROGRESS_MANUAL)"
+    );
+    require!(
+        wanted.data_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED
+            && wanted.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
+        "the progress model is unknown"
+    );
+    Ok(())
+}
+
 fn check_domain(
     offered: &sys::fi_domain_attr,
     wanted: &sys::fi_domain_attr,
 ) -> Result<(), Refusal> {
     require!(wanted.threading <= sys::FI_THREAD_ENDPOINT, "the threading model is unknown");
-    require!(
-        wanted.data_progress != sys::FI_PROGRESS_AUTO
-            && wanted.data_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
-        "data moves while the program calls (FI_PROGRESS_MANUAL)"
-    );
-    require!(
-        wanted.control_progress <= sys::FI_PROGRESS_CONTROL_UNIFIED,
-        "the progress model is unknown"
-    );
     require!(wanted.resource_mgmt <= sys::FI_RM_ENABLED, "the resource management is unknown");
     require!(wanted.av_type <= sys::FI_AV_TABLE, "the type of address vector is unknown");
     require!(

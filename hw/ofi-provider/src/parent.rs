@@ -3,13 +3,16 @@
 use std::ffi::c_int;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tagmatch_ofi_sys as sys;
+use tagmatch_ofi_sys::calls::{Errno, Result};
 
 use crate::lock::{Guard, Lock};
+use crate::objects::Waiter;
 use crate::per_process::PerProcess;
 use crate::policy::Provider;
+use crate::progress::{DomainThread, NextTurn};
 use crate::state::State;
 
 /// A fabric: what its domains and event queues have in common.
@@ -57,6 +60,8 @@ pub(crate) struct Domain<P: Provider> {
     /// How regions are named, if peers may use them.
     pub(crate) keys: Option<RegionKeys>,
     state: Lock<State<P>>,
+    /// The thread that makes progress, if the program has asked for one.
+    progress: OnceLock<DomainThread>,
     /// Memory regions that are open.
     pub(crate) regions: AtomicUsize,
     /// Event queues that are bound to the domain. They have no events of it.
@@ -85,6 +90,7 @@ impl<P: Provider> Domain<P> {
             own: P::domain(&fabric.settings),
             fabric,
             state: Lock::new(State::default(), is_shared),
+            progress: OnceLock::new(),
             regions: AtomicUsize::new(0),
             events: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -102,10 +108,37 @@ impl<P: Provider> Domain<P> {
     pub(crate) fn lock(&self) -> Guard<'_, State<P>> {
         self.state.lock()
     }
+
+    /// Has a thread make progress from now on. The domain's lock is one that threads share.
+    ///
+    /// # Errors
+    /// The system refuses a descriptor or a thread.
+    pub(crate) fn start_progress(self: &Arc<Self>) -> Result<()> {
+        let waiter = Arc::new(Waiter::new().map_err(|_| Errno::NO_MEMORY)?);
+        self.lock().set_thread(waiter.clone());
+        let domain = Arc::clone(self);
+        let thread = DomainThread::start(waiter, move || {
+            domain.state.try_lock().map_or(NextTurn::Now, |mut state| state.turn())
+        })?;
+        self.progress.get_or_init(|| thread);
+        Ok(())
+    }
+
+    /// Ends the thread that makes progress, if there is one.
+    pub(crate) fn end_progress(&self) {
+        if let Some(thread) = self.progress.get() {
+            thread.stop();
+            thread.join();
+        }
+    }
 }
 
 impl<P: Provider> AnyDomain for Domain<P> {
     fn drop_endpoints(&self) {
+        // The thread itself goes on to its end: whoever unloads a library may wait for it in vain.
+        if let Some(thread) = self.progress.get() {
+            thread.stop();
+        }
         // A call that was interrupted by a signal handler, or whose thread was stopped, never ends.
         let Some(mut state) = self.state.try_lock() else { return };
         let endpoints = state.take_endpoints();

@@ -150,6 +150,10 @@ pub trait ProviderEndpoint<A>: Sized + Send + 'static {
     fn disarm(&mut self) {}
     /// Makes progress, and puts what has ended into completion queues and counters.
     fn progress(&mut self, sinks: &mut Sinks<'_, A>);
+    /// How often the endpoint has made progress; the number wraps around.
+    fn rounds(&self) -> u32 {
+        0
+    }
     /// The vector no longer has an address.
     fn forget(&mut self, _address: u64) {}
     /// Whether fi_close(3), which has waited for so long, may close the endpoint. Dropping the

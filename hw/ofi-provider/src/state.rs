@@ -9,9 +9,11 @@ use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result};
 
-use crate::objects::{Binding, Counts, DomainTables, Output, Sinks};
+use crate::objects::{Binding, Counts, DomainTables, Output, Sinks, Waiter};
 use crate::policy::{Provider, ProviderEndpoint};
 use crate::remote::SharedRegion;
+
+mod turn;
 
 /// Most objects of one kind in a domain.
 const OBJECTS_MAX: u32 = 1 << 20;
@@ -53,7 +55,18 @@ pub(crate) fn keep_armed<A>(endpoint: &mut impl ProviderEndpoint<A>, sinks: &mut
                 queue.wake();
             }
         }
+        if sinks.tables.thread.as_ref().is_some_and(|thread| thread.is_watching) {
+            sinks.tables.wake_thread();
+        }
     }
+}
+
+/// [`keep_armed`], for a call that makes progress.
+#[cold]
+#[inline(never)]
+fn keep_armed_by_call<A>(endpoint: &mut impl ProviderEndpoint<A>, sinks: &mut Sinks<'_, A>) {
+    keep_armed(endpoint, sinks);
+    sinks.tables.relieve_thread();
 }
 
 impl<P: Provider> State<P> {
@@ -71,6 +84,7 @@ impl<P: Provider> State<P> {
     /// Adds an endpoint, whose peers may use the regions of the domain from now on.
     pub(crate) fn add_endpoint(&mut self, mut endpoint: P::Endpoint) -> Result<Key> {
         self.regions.values().try_for_each(|region| endpoint.expose(region))?;
+        self.watch_endpoint(&endpoint)?;
         insert(&mut self.endpoints, endpoint)
     }
 
@@ -217,6 +231,7 @@ impl<P: Provider> State<P> {
             return Err(Errno::NO_CQ);
         }
         endpoint.enable();
+        self.tables.wake_thread();
         Ok(())
     }
 
@@ -227,14 +242,21 @@ impl<P: Provider> State<P> {
         // What is delivered afterwards must not wait for regions that the program closes meanwhile.
         self.regions.keys().for_each(|region| endpoint.conceal(*region));
         let bound = endpoint.bound();
+        // A forked child has its parent's descriptors: what it removes is gone there, too.
+        let descriptor = endpoint.event_descriptor().filter(|_| !bound.is_forked());
+        let forget = |waiter: &Waiter| {
+            if let Some(descriptor) = descriptor {
+                waiter.forget(descriptor);
+            }
+        };
+        if let Some(thread) = &self.tables.thread {
+            forget(&thread.waiter);
+        }
         for queue in bound.queues() {
             if let Some(queue) = self.tables.queues.get_mut(queue) {
                 queue.endpoints.retain(|bound| *bound != key);
-                // A forked child has its parent's descriptors: what it removes is gone there, too.
-                if let Some(waiter) = queue.waiter.as_ref().filter(|_| !bound.is_forked())
-                    && let Some(descriptor) = endpoint.event_descriptor()
-                {
-                    waiter.forget(descriptor);
+                if let Some(waiter) = &queue.waiter {
+                    forget(waiter);
                 }
             }
         }
@@ -383,7 +405,7 @@ impl<P: Provider> State<P> {
             let mut sinks = Sinks { tables, output };
             endpoint.progress(&mut sinks);
             if endpoint.bound().is_armed {
-                keep_armed(endpoint, &mut sinks);
+                keep_armed_by_call(endpoint, &mut sinks);
             }
         }
     }
@@ -449,17 +471,22 @@ impl<P: Provider> State<P> {
     #[cold]
     #[inline(never)]
     fn disarm(&mut self, key: Key) {
-        let State { endpoints, tables: DomainTables { queues, .. }, .. } = self;
-        let Some(queue) = queues.get_mut(key) else { return };
+        let Some(queue) = self.tables.queues.get_mut(key) else { return };
         queue.disarm();
         for endpoint in queue.endpoints.clone() {
-            // The queue of the other direction may be waited for, too.
-            if let Some(endpoint) = endpoints.get_mut(endpoint)
-                && endpoint.bound().queues().all(|key| queues.get(key).is_none_or(|q| !q.is_armed))
-            {
-                endpoint.bound_mut().is_armed = false;
-                endpoint.disarm();
-            }
+            self.disarm_endpoint(endpoint);
+        }
+    }
+
+    /// A thread no longer waits for the events of an endpoint. Others may go on to do so, such as
+    /// one that sleeps on the queue of the other direction.
+    fn disarm_endpoint(&mut self, key: Key) {
+        let State { endpoints, tables, .. } = self;
+        if let Some(endpoint) = endpoints.get_mut(key)
+            && !tables.is_waited_for(endpoint.bound())
+        {
+            endpoint.bound_mut().is_armed = false;
+            endpoint.disarm();
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`background_close`] | closing descriptors that a peer sent, on another thread |
+//! | [`between_forks`] | work that no fork(2) of another thread interrupts |
 //! | [`event`] | epoll descriptors and timers |
 //! | `exit_audit` | test programs that leave nothing open at their end |
 //! | `fork` | sockets that a forked child doesn't keep |
@@ -20,6 +21,7 @@
 //! | [`process`] | other processes: their end, their memory, memory barriers on them |
 //! | [`routes`] | how far a network interface leads: its routes, and its VLAN |
 //! | [`safety`] | timers that end a sleep which nothing has ended, and tests without them |
+//! | [`signals`] | threads that no signal interrupts |
 //! | [`sleep`] | sleeping until a descriptor is readable, and waking a sleeping thread |
 //! | [`socket`] | unix sockets that carry packets with descriptors |
 //! | [`stream`] | TCP and unix sockets that carry bytes |
@@ -27,6 +29,7 @@
 //! | [`wake_socket`] | waking workers of other processes |
 
 pub mod background_close;
+pub mod between_forks;
 pub mod event;
 mod exit_audit;
 mod fork;
@@ -38,6 +41,7 @@ pub mod peer_socket;
 pub mod process;
 pub mod routes;
 pub mod safety;
+pub mod signals;
 pub mod sleep;
 pub mod socket;
 mod socket_calls;

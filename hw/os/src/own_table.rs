@@ -12,6 +12,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::mpsc;
 use std::thread;
 
+use super::signals::AllSignalsBlocked;
+
 /// `CLOSE_RANGE_UNSHARE`, since Linux 5.9: the calling thread gets a table of its own first.
 const UNSHARE: libc::c_uint = 2;
 
@@ -63,33 +65,6 @@ fn keep_alone<const N: usize>(kept: [RawFd; N]) -> io::Result<()> {
         last = number.saturating_sub(1);
     }
     if kept.first().is_some_and(|first| *first > 0) { close_range(0, last) } else { Ok(()) }
-}
-
-/// Blocks all signals on this thread as long as it lives.
-struct AllSignalsBlocked {
-    before: libc::sigset_t,
-}
-
-impl AllSignalsBlocked {
-    fn new() -> Self {
-        // SAFETY: all zeros is a valid set of signals, and both sets live through the calls.
-        unsafe {
-            let mut all = std::mem::zeroed();
-            let mut before = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            AllSignalsBlocked { before }
-        }
-    }
-}
-
-impl Drop for AllSignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the set was filled by `new`.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
-        };
-    }
 }
 
 /// Closes a range of descriptors, in a table of this thread alone: the first call makes the table.

@@ -14,6 +14,7 @@ pub(crate) const CONSTANTS: Constants = Constants {
     fabric: "cxi",
     address_format: sys::FI_ADDR_CXI,
     name_bytes: Name::BYTES,
+    has_auto_progress: false,
 };
 const PROTOCOL_VERSION: u32 = 1;
 

@@ -89,6 +89,7 @@ pub(crate) const CONSTANTS: Constants = Constants {
     fabric: "tagmatch",
     address_format: PROVIDER_SPECIFIC | 0x746d,
     name_bytes: Name::BYTES,
+    has_auto_progress: true,
 };
 
 /// All capabilities of an endpoint that may have one-sided operations, or that has none.

@@ -144,6 +144,10 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
         self.progress(sinks);
     }
 
+    fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
     fn forget(&mut self, address: u64) {
         self.forget(address);
     }

@@ -70,7 +70,7 @@ pub(crate) struct Endpoint {
     /// Sends that wait for their receivers.
     stalls: Stalls,
     /// Times of progress.
-    rounds: u32,
+    pub(super) rounds: u32,
     /// Room for the worker's ends.
     ends: Vec<End>,
 }

@@ -16,6 +16,8 @@ pub(crate) struct Hints {
     pub(crate) receive_flags: u64,
     pub(crate) av_type: sys::fi_av_type,
     pub(crate) threading: sys::fi_threading,
+    /// Who makes progress.
+    pub(crate) progress: sys::fi_progress,
     /// The ways in which the program can register memory.
     pub(crate) mr_mode: c_int,
 }
@@ -33,6 +35,7 @@ impl Default for Hints {
             receive_flags: 0,
             av_type: sys::FI_AV_TABLE,
             threading: sys::FI_THREAD_SAFE,
+            progress: sys::FI_PROGRESS_MANUAL,
             mr_mode: 0,
         }
     }
@@ -69,6 +72,7 @@ pub(crate) fn info_for(
     let mut endpoint = sys::fi_ep_attr { r#type: sys::FI_EP_RDM, ..sys::fi_ep_attr::zeroed() };
     let mut domain = sys::fi_domain_attr {
         threading: hints.threading,
+        data_progress: hints.progress,
         av_type: hints.av_type,
         mr_mode: hints.mr_mode,
         ..sys::fi_domain_attr::zeroed()

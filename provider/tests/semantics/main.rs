@@ -26,6 +26,7 @@ mod peers;
 mod privileges;
 mod probes;
 mod processes;
+mod progress;
 mod queues;
 mod random;
 mod receives;

@@ -10,7 +10,7 @@ use tagmatch_ofi_sys as sys;
 use super::counter::Counter;
 use super::entry::Entry;
 use super::output::Output;
-use super::queue::Queue;
+use super::queue::{Queue, Waiter};
 use super::vector::Vector;
 use crate::hints::Opened;
 
@@ -80,6 +80,8 @@ pub struct Bindings {
     direct_queue: u64,
     /// A thread sleeps, or may sleep, until a queue of this endpoint has an entry.
     pub is_armed: bool,
+    /// [`rounds`](crate::ProviderEndpoint::rounds) after the progress thread's last turn.
+    pub(crate) thread_rounds: u32,
     /// A multi-receive buffer with less room than this is given back (`FI_OPT_MIN_MULTI_RECV`).
     pub multi_min: usize,
 }
@@ -91,6 +93,40 @@ pub(crate) struct DomainTables<A> {
     pub(crate) vectors: Slab<Vector<A>>,
     /// The counters of what peers change in memory regions, by the regions' keys.
     pub(crate) region_counters: BTreeMap<u64, Vec<Key>>,
+    /// The progress thread (`FI_PROGRESS_AUTO`), if the domain has one.
+    pub(crate) thread: Option<ThreadWatch>,
+}
+
+/// What a progress thread sleeps on.
+pub(crate) struct ThreadWatch {
+    pub(crate) waiter: Arc<Waiter>,
+    /// The thread sleeps, or is about to, until an endpoint has an event: each enabled endpoint is
+    /// armed.
+    pub(crate) is_watching: bool,
+}
+
+impl<A> DomainTables<A> {
+    /// Wakes the progress thread.
+    pub(crate) fn wake_thread(&self) {
+        if let Some(thread) = &self.thread {
+            thread.waiter.wake();
+        }
+    }
+
+    /// A call makes progress: the thread leaves that to the calls.
+    pub(crate) fn relieve_thread(&mut self) {
+        if let Some(thread) = self.thread.as_mut().filter(|thread| thread.is_watching) {
+            thread.is_watching = false;
+            thread.waiter.wake();
+        }
+    }
+
+    /// Whether a queue of this endpoint, or the progress thread, waits for its events.
+    pub(crate) fn is_waited_for(&self, bound: &Bindings) -> bool {
+        let is_armed = |key| self.queues.get(key).is_some_and(|queue| queue.is_armed);
+        self.thread.as_ref().is_some_and(|thread| thread.is_watching)
+            || bound.queues().any(is_armed)
+    }
 }
 
 impl<A> Default for DomainTables<A> {
@@ -99,7 +135,7 @@ impl<A> Default for DomainTables<A> {
         let counters = Slab::default();
         let vectors = Slab::default();
         let region_counters = BTreeMap::new();
-        DomainTables { queues, counters, vectors, region_counters }
+        DomainTables { queues, counters, vectors, region_counters, thread: None }
     }
 }
 
@@ -184,6 +220,7 @@ impl Bindings {
             is_counting: false,
             direct_queue: NO_QUEUE,
             is_armed: false,
+            thread_rounds: 0,
             multi_min: MULTI_MIN,
         }
     }

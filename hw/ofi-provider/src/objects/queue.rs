@@ -68,6 +68,16 @@ impl Waiter {
     pub(crate) fn wake(&self) {
         self.event.signal();
     }
+
+    /// Earlier wakes don't make the descriptor readable any more.
+    pub(crate) fn clear(&self) {
+        self.event.clear();
+    }
+
+    /// The descriptor that is readable once somebody has called [`Waiter::wake`].
+    pub(crate) fn wakes(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
 }
 
 impl AsFd for Waiter {
@@ -120,7 +130,7 @@ impl Queue {
     /// Entries so far are known: they don't make the descriptor readable any more.
     pub(crate) fn clear(&mut self) {
         if let Some(waiter) = &self.waiter {
-            waiter.event.clear();
+            waiter.clear();
         }
     }
 

@@ -7,13 +7,19 @@ use crate::hints::Hints;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern};
 use crate::objects::{Bindings, Queue, Waiter};
 use crate::offer::{Constants, Offers};
+use crate::progress::NextTurn;
 
 struct Fake;
 
 impl Provider for Fake {
     const NAME: &'static CStr = c"fake";
-    const CONSTANTS: Constants =
-        Constants { provider_version: 1, fabric: "fake", address_format: 0, name_bytes: 8 };
+    const CONSTANTS: Constants = Constants {
+        provider_version: 1,
+        fabric: "fake",
+        address_format: 0,
+        name_bytes: 8,
+        has_auto_progress: true,
+    };
     const IS_TAGGED_ALONE: bool = false;
     const READS_ALONE_PROGRESS: bool = false;
     const READS_GIVE_WAY: bool = false;
@@ -42,6 +48,7 @@ impl Provider for Fake {
             bound: Bindings::new(wanted.opened()),
             is_armed: false,
             has_event: false,
+            rounds: 0,
         })
     }
     fn address(_name: &[u8]) -> Option<u64> {
@@ -70,6 +77,7 @@ struct FakeEndpoint {
     is_armed: bool,
     /// It has something to do.
     has_event: bool,
+    rounds: u32,
 }
 
 impl ProviderEndpoint<u64> for FakeEndpoint {
@@ -95,7 +103,12 @@ impl ProviderEndpoint<u64> for FakeEndpoint {
     fn disarm(&mut self) {
         self.is_armed = false;
     }
-    fn progress(&mut self, _sinks: &mut Sinks<'_, u64>) {}
+    fn progress(&mut self, _sinks: &mut Sinks<'_, u64>) {
+        self.rounds += 1;
+    }
+    fn rounds(&self) -> u32 {
+        self.rounds
+    }
     /// # Safety
     /// As the trait says.
     unsafe fn send(&mut self, _sinks: &mut Sinks<'_, u64>, _message: &Outgoing) -> Result<()> {
@@ -171,4 +184,65 @@ fn a_signal_reaches_a_sleeping_thread_though_another_one_looks_before() {
     signalled.wake();
     assert!(state.arm(queue).unwrap());
     assert!(is_readable(&state, queue));
+}
+
+/// Whether the progress thread was woken since the last question.
+fn wakes_thread(state: &State<Fake>) -> bool {
+    let waiter = &state.tables.thread.as_ref().unwrap().waiter;
+    let is_woken = tagmatch_os::event::is_readable(waiter.wakes());
+    waiter.clear();
+    is_woken
+}
+
+#[test]
+fn the_progress_thread_watches_endpoints_that_no_call_helps() {
+    let (mut state, queue, key) = queue_with_endpoint();
+    state.set_thread(Arc::new(Waiter::new().unwrap()));
+    // An endpoint that is not enabled has nobody who takes its entries.
+    assert_eq!(state.turn(), NextTurn::AtEvent);
+    assert!(!state.endpoints.get(key).unwrap().is_armed);
+    state.endpoints.get_mut(key).unwrap().bound.enable();
+    assert_eq!(state.turn(), NextTurn::AtEvent);
+    assert!(state.endpoints.get(key).unwrap().is_armed && !wakes_thread(&state));
+    // A call takes over: it wakes the thread, once, which leaves the endpoint to the calls.
+    for is_first in [true, false] {
+        state.progress_queue(queue, None).unwrap();
+        assert_eq!(wakes_thread(&state), is_first);
+    }
+    assert_eq!(state.turn(), NextTurn::Later);
+    assert!(!state.endpoints.get(key).unwrap().is_armed);
+    state.progress_queue(queue, None).unwrap();
+    assert!(!wakes_thread(&state), "each call wakes the thread");
+    assert_eq!(state.turn(), NextTurn::Later);
+    // There are no more calls.
+    state.endpoints.get_mut(key).unwrap().has_event = true;
+    assert_eq!(state.turn(), NextTurn::Now);
+    state.endpoints.get_mut(key).unwrap().has_event = false;
+    assert_eq!(state.turn(), NextTurn::AtEvent);
+}
+
+#[test]
+fn the_progress_thread_and_a_sleeping_thread_leave_each_other_armed() {
+    let (mut state, queue, key) = queue_with_endpoint();
+    state.set_thread(Arc::new(Waiter::new().unwrap()));
+    state.endpoints.get_mut(key).unwrap().bound.enable();
+    assert_eq!(state.turn(), NextTurn::AtEvent);
+    assert!(state.begin_sleep(queue).unwrap());
+    // The call before the sleep has made progress, so the thread withdraws.
+    assert_eq!(state.turn(), NextTurn::Later);
+    assert!(state.endpoints.get(key).unwrap().is_armed, "nothing wakes the sleeping thread");
+    assert_eq!(state.turn(), NextTurn::AtEvent);
+    // An event that arrives now is for whoever comes first. A call that does not look for it wakes
+    // both.
+    let State { endpoints, tables, .. } = &mut state;
+    let endpoint = endpoints.get_mut(key).unwrap();
+    endpoint.has_event = true;
+    keep_armed(endpoint, &mut Sinks { tables, output: None });
+    assert!(wakes_thread(&state) && is_readable(&state, queue));
+    state.endpoints.get_mut(key).unwrap().has_event = false;
+    state.end_sleep(queue);
+    state.progress_queue(queue, None).unwrap();
+    assert!(state.endpoints.get(key).unwrap().bound.is_armed, "the thread has not withdrawn yet");
+    assert_eq!(state.turn(), NextTurn::Later);
+    assert!(!state.endpoints.get(key).unwrap().is_armed);
 }
