@@ -9,9 +9,9 @@ use crate::memory::Memory;
 use crate::policy::Provider;
 use crate::remote::{
     AtomicForm, AtomicLimits, CALL_FLAGS, REMOTE_PARTS_MAX, RemoteAtomic, RemoteCall, RemoteUse,
-    total,
+    Word, total,
 };
-use crate::rma::begin;
+use crate::rma::{allowed, begin, remote_functions};
 
 /// The functions of this module.
 pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_atomic {
@@ -35,6 +35,11 @@ pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_atomic {
     }
 }
 
+use sys::fi_datatype as Type;
+use sys::fi_op as Op;
+
+use CallElements::{One, Several};
+
 /// The elements of one buffer of a call.
 #[derive(Clone, Copy)]
 enum CallElements {
@@ -49,13 +54,25 @@ struct AtomicCall {
     operands: CallElements,
     compare: Option<CallElements>,
     old: Option<CallElements>,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
+    datatype: Type,
+    op: Op,
     /// How many elements of the peer are named, if the call says so.
     count: Option<usize>,
 }
 
 impl AtomicCall {
+    fn new(operands: CallElements, datatype: Type, op: Op) -> Self {
+        AtomicCall { operands, compare: None, old: None, datatype, op, count: None }
+    }
+
+    fn comparing(self, compare: CallElements) -> Self {
+        AtomicCall { compare: Some(compare), ..self }
+    }
+
+    fn fetching(self, old: CallElements) -> Self {
+        AtomicCall { old: Some(old), ..self }
+    }
+
     fn form(&self) -> AtomicForm {
         match (&self.compare, &self.old) {
             (Some(_), _) => AtomicForm::Compare,
@@ -77,12 +94,12 @@ impl CallElements {
             unsafe { Memory::new(start.cast(), length, writable) }
         };
         match self {
-            CallElements::One(start, count) => Ok(vec![memory(start, count)?]),
-            CallElements::Several(_, 0) => Ok(Vec::new()),
-            CallElements::Several(parts, count) if parts.is_null() || count > REMOTE_PARTS_MAX => {
+            One(start, count) => Ok(vec![memory(start, count)?]),
+            Several(_, 0) => Ok(Vec::new()),
+            Several(parts, count) if parts.is_null() || count > REMOTE_PARTS_MAX => {
                 Err(Errno::INVALID)
             }
-            CallElements::Several(parts, count) => {
+            Several(parts, count) => {
                 // SAFETY: the caller's promise.
                 let parts = unsafe { std::slice::from_raw_parts(parts, count) };
                 parts.iter().map(|part| memory(part.addr, part.count)).collect()
@@ -95,11 +112,7 @@ impl CallElements {
 ///
 /// # Errors
 /// Nothing.
-fn limits<P: Provider>(
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    form: AtomicForm,
-) -> Result<AtomicLimits> {
+fn limits<P: Provider>(datatype: Type, op: Op, form: AtomicForm) -> Result<AtomicLimits> {
     P::atomic(datatype, op, form).ok_or(Errno::NOT_SUPPORTED)
 }
 
@@ -152,289 +165,134 @@ unsafe fn change<P: Provider>(
 unsafe fn message(
     message: *const sys::fi_msg_atomic,
     flags: u64,
-    may: u64,
 ) -> Result<(RemoteCall, AtomicCall)> {
     // SAFETY: the caller's promise.
     unsafe {
         let message = message.as_ref().ok_or(Errno::INVALID)?;
-        if flags & !may != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
         if message.rma_iov_count != 1 || message.rma_iov.is_null() {
             return Err(Errno::INVALID);
         }
         let remote = &*message.rma_iov;
         let call = RemoteCall::new(message.addr, remote.addr, remote.key, message.context);
+        let operands = Several(message.msg_iov, message.iov_count);
+        let what = AtomicCall::new(operands, message.datatype, message.op);
         let call = RemoteCall { flags: Some(flags), ..call };
-        let operands = CallElements::Several(message.msg_iov, message.iov_count);
-        let sys::fi_msg_atomic { datatype, op, .. } = *message;
-        let count = Some(remote.count);
-        Ok((call, AtomicCall { operands, compare: None, old: None, datatype, op, count }))
+        Ok((call, AtomicCall { count: Some(remote.count), ..what }))
     }
 }
 
-unsafe extern "C" fn write<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const c_void,
-    count: usize,
-    _region: *mut c_void,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    context: *mut c_void,
-) -> isize {
-    let operands = CallElements::One(operands, count);
-    let what = AtomicCall { operands, compare: None, old: None, datatype, op, count: None };
-    // SAFETY: the caller gives an endpoint, and keeps the promises of fi_atomic(3).
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall::new(destination, address, key, context), what)
-    })
-}
-
-unsafe extern "C" fn writev<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const sys::fi_ioc,
-    _regions: *mut *mut c_void,
-    count: usize,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    context: *mut c_void,
-) -> isize {
-    let operands = CallElements::Several(operands, count);
-    let what = AtomicCall { operands, compare: None, old: None, datatype, op, count: None };
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall::new(destination, address, key, context), what)
-    })
-}
-
-unsafe extern "C" fn writemsg<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    given: *const sys::fi_msg_atomic,
-    flags: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        let (call, what) = message(given, flags, CALL_FLAGS | sys::FI_INJECT)?;
-        change::<P>(endpoint, call, what)
-    })
-}
-
-unsafe extern "C" fn inject<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const c_void,
-    count: usize,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-) -> isize {
-    let operands = CallElements::One(operands, count);
-    let what = AtomicCall { operands, compare: None, old: None, datatype, op, count: None };
-    let call = RemoteCall::new(destination, address, key, std::ptr::null_mut());
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall { is_injected: true, ..call }, what)
-    })
-}
-
-unsafe extern "C" fn readwrite<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const c_void,
-    count: usize,
-    _region: *mut c_void,
-    old: *mut c_void,
-    _old_region: *mut c_void,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    context: *mut c_void,
-) -> isize {
-    let operands = CallElements::One(operands, count);
-    let old = Some(CallElements::One(old, count));
-    let what = AtomicCall { operands, compare: None, old, datatype, op, count: None };
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall::new(destination, address, key, context), what)
-    })
-}
-
-unsafe extern "C" fn readwritev<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const sys::fi_ioc,
-    _regions: *mut *mut c_void,
-    count: usize,
-    old: *mut sys::fi_ioc,
-    _old_regions: *mut *mut c_void,
-    old_count: usize,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    context: *mut c_void,
-) -> isize {
-    let operands = CallElements::Several(operands, count);
-    let old = Some(CallElements::Several(old, old_count));
-    let what = AtomicCall { operands, compare: None, old, datatype, op, count: None };
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall::new(destination, address, key, context), what)
-    })
-}
-
-unsafe extern "C" fn readwritemsg<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    given: *const sys::fi_msg_atomic,
-    old: *mut sys::fi_ioc,
-    _old_regions: *mut *mut c_void,
-    old_count: usize,
-    flags: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        let (call, what) = message(given, flags, CALL_FLAGS)?;
-        let old = Some(CallElements::Several(old, old_count));
-        change::<P>(endpoint, call, AtomicCall { old, ..what })
-    })
-}
-
-unsafe extern "C" fn compwrite<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const c_void,
-    count: usize,
-    _region: *mut c_void,
-    compare: *const c_void,
-    _compare_region: *mut c_void,
-    old: *mut c_void,
-    _old_region: *mut c_void,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    context: *mut c_void,
-) -> isize {
-    let operands = CallElements::One(operands, count);
-    let compare = Some(CallElements::One(compare, count));
-    let old = Some(CallElements::One(old, count));
-    let what = AtomicCall { operands, compare, old, datatype, op, count: None };
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall::new(destination, address, key, context), what)
-    })
-}
-
-unsafe extern "C" fn compwritev<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    operands: *const sys::fi_ioc,
-    _regions: *mut *mut c_void,
-    count: usize,
-    compare: *const sys::fi_ioc,
-    _compare_regions: *mut *mut c_void,
-    compare_count: usize,
-    old: *mut sys::fi_ioc,
-    _old_regions: *mut *mut c_void,
-    old_count: usize,
-    destination: u64,
-    address: u64,
-    key: u64,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    context: *mut c_void,
-) -> isize {
-    let operands = CallElements::Several(operands, count);
-    let compare = Some(CallElements::Several(compare, compare_count));
-    let old = Some(CallElements::Several(old, old_count));
-    let what = AtomicCall { operands, compare, old, datatype, op, count: None };
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        change::<P>(endpoint, RemoteCall::new(destination, address, key, context), what)
-    })
-}
-
-unsafe extern "C" fn compwritemsg<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    given: *const sys::fi_msg_atomic,
-    compare: *const sys::fi_ioc,
-    _compare_regions: *mut *mut c_void,
-    compare_count: usize,
-    old: *mut sys::fi_ioc,
-    _old_regions: *mut *mut c_void,
-    old_count: usize,
-    flags: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        let (call, what) = message(given, flags, CALL_FLAGS)?;
-        let compare = Some(CallElements::Several(compare, compare_count));
-        let old = Some(CallElements::Several(old, old_count));
-        change::<P>(endpoint, call, AtomicCall { compare, old, ..what })
-    })
-}
-
-/// The answer to `fi_atomicvalid` and its counterparts.
-///
-/// # Safety
-/// `count` is null, or has room for a number.
-unsafe fn valid<P: Provider>(
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    form: AtomicForm,
-    count: *mut usize,
-) -> Result<()> {
-    let limits = limits::<P>(datatype, op, form)?;
-    if count.is_null() {
-        return Err(Errno::INVALID);
+remote_functions! { change:
+    fn write(
+        operands: *const c_void, count: usize, _region: Word,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op, context: Word
+    ) {
+        let what = AtomicCall::new(One(operands, count), datatype, op);
+        (RemoteCall::new(peer, address, key, context), what)
     }
-    // SAFETY: the caller's promise.
-    unsafe { *count = limits.count };
-    Ok(())
+
+    fn writev(
+        operands: *const sys::fi_ioc, _regions: *mut Word, count: usize,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op, context: Word
+    ) {
+        let what = AtomicCall::new(Several(operands, count), datatype, op);
+        (RemoteCall::new(peer, address, key, context), what)
+    }
+
+    fn writemsg(given: *const sys::fi_msg_atomic, flags: u64) {
+        message(given, allowed(flags, CALL_FLAGS | sys::FI_INJECT)?)?
+    }
+
+    fn inject(
+        operands: *const c_void, count: usize,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op
+    ) {
+        let what = AtomicCall::new(One(operands, count), datatype, op);
+        (RemoteCall::injected(peer, address, key), what)
+    }
+
+    fn readwrite(
+        operands: *const c_void, count: usize, _region: Word, old: Word, _old_region: Word,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op, context: Word
+    ) {
+        let what = AtomicCall::new(One(operands, count), datatype, op);
+        (RemoteCall::new(peer, address, key, context), what.fetching(One(old, count)))
+    }
+
+    fn readwritev(
+        operands: *const sys::fi_ioc, _regions: *mut Word, count: usize,
+        old: *mut sys::fi_ioc, _old_regions: *mut Word, old_count: usize,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op, context: Word
+    ) {
+        let what = AtomicCall::new(Several(operands, count), datatype, op);
+        (RemoteCall::new(peer, address, key, context), what.fetching(Several(old, old_count)))
+    }
+
+    fn readwritemsg(
+        given: *const sys::fi_msg_atomic,
+        old: *mut sys::fi_ioc, _old_regions: *mut Word, old_count: usize, flags: u64
+    ) {
+        let (call, what) = message(given, allowed(flags, CALL_FLAGS)?)?;
+        (call, what.fetching(Several(old, old_count)))
+    }
+
+    fn compwrite(
+        operands: *const c_void, count: usize, _region: Word,
+        compare: *const c_void, _compare_region: Word, old: Word, _old_region: Word,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op, context: Word
+    ) {
+        let what = AtomicCall::new(One(operands, count), datatype, op);
+        let what = what.comparing(One(compare, count)).fetching(One(old, count));
+        (RemoteCall::new(peer, address, key, context), what)
+    }
+
+    fn compwritev(
+        operands: *const sys::fi_ioc, _regions: *mut Word, count: usize,
+        compare: *const sys::fi_ioc, _compare_regions: *mut Word, compare_count: usize,
+        old: *mut sys::fi_ioc, _old_regions: *mut Word, old_count: usize,
+        peer: u64, address: u64, key: u64, datatype: Type, op: Op, context: Word
+    ) {
+        let what = AtomicCall::new(Several(operands, count), datatype, op);
+        let what = what.comparing(Several(compare, compare_count));
+        (RemoteCall::new(peer, address, key, context), what.fetching(Several(old, old_count)))
+    }
+
+    fn compwritemsg(
+        given: *const sys::fi_msg_atomic,
+        compare: *const sys::fi_ioc, _compare_regions: *mut Word, compare_count: usize,
+        old: *mut sys::fi_ioc, _old_regions: *mut Word, old_count: usize, flags: u64
+    ) {
+        let (call, what) = message(given, allowed(flags, CALL_FLAGS)?)?;
+        let what = what.comparing(Several(compare, compare_count));
+        (call, what.fetching(Several(old, old_count)))
+    }
 }
 
-unsafe extern "C" fn writevalid<P: Provider>(
-    _endpoint: *mut sys::fid_ep,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    enter(|| unsafe { valid::<P>(datatype, op, AtomicForm::Base, count) })
+/// `fi_atomicvalid` and its counterparts.
+macro_rules! valid_functions {
+    ($($name:ident: $form:ident)*) => {$(
+        unsafe extern "C" fn $name<P: Provider>(
+            _endpoint: *mut sys::fid_ep,
+            datatype: Type,
+            op: Op,
+            count: *mut usize,
+        ) -> c_int {
+            enter(|| {
+                let limits = limits::<P>(datatype, op, AtomicForm::$form)?;
+                // SAFETY: the caller gives a place for a number, or null.
+                *unsafe { count.as_mut() }.ok_or(Errno::INVALID)? = limits.count;
+                Ok(())
+            })
+        }
+    )*};
 }
 
-unsafe extern "C" fn readwritevalid<P: Provider>(
-    _endpoint: *mut sys::fid_ep,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    enter(|| unsafe { valid::<P>(datatype, op, AtomicForm::Fetch, count) })
-}
-
-unsafe extern "C" fn compwritevalid<P: Provider>(
-    _endpoint: *mut sys::fid_ep,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
-    count: *mut usize,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    enter(|| unsafe { valid::<P>(datatype, op, AtomicForm::Compare, count) })
-}
+valid_functions! { writevalid: Base readwritevalid: Fetch compwritevalid: Compare }
 
 /// `fi_query_atomic`.
 pub(crate) unsafe extern "C" fn query<P: Provider>(
     _domain: *mut sys::fid_domain,
-    datatype: sys::fi_datatype,
-    op: sys::fi_op,
+    datatype: Type,
+    op: Op,
     attributes: *mut sys::fi_atomic_attr,
     flags: u64,
 ) -> c_int {

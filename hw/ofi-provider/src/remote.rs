@@ -7,6 +7,9 @@ use tagmatch_ofi_sys::calls::{Errno, Result};
 
 use crate::memory::Memory;
 
+/// A context, or the description of a memory region: a word that is never followed.
+pub(crate) type Word = *mut c_void;
+
 /// Most pieces of memory of one operation.
 pub const REMOTE_PARTS_MAX: usize = 4;
 
@@ -40,6 +43,12 @@ impl RemoteCall {
     pub(crate) fn new(peer: u64, address: u64, key: u64, context: *mut c_void) -> Self {
         let context = context as usize;
         RemoteCall { peer, key, address, context, flags: None, is_injected: false }
+    }
+
+    /// A call without an entry, whose memory may be used again at once.
+    pub(crate) fn injected(peer: u64, address: u64, key: u64) -> Self {
+        let call = RemoteCall::new(peer, address, key, std::ptr::null_mut());
+        RemoteCall { is_injected: true, ..call }
     }
 }
 

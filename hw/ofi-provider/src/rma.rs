@@ -9,7 +9,7 @@ use crate::handle::with_endpoint;
 use crate::memory::Memory;
 use crate::messages::Pieces;
 use crate::policy::{Provider, ProviderEndpoint};
-use crate::remote::{CALL_FLAGS, REMOTE_PARTS_MAX, RemoteCall, RemoteUse, total};
+use crate::remote::{CALL_FLAGS, REMOTE_PARTS_MAX, RemoteCall, RemoteUse, Word, total};
 
 /// The functions of this module.
 pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_rma {
@@ -54,6 +54,24 @@ pub(crate) unsafe fn begin<P: Provider>(
     }
 }
 
+/// Functions of C for one-sided operations. Each has the endpoint and these arguments. The body gives
+/// the call and its use of memory, or why the call is refused; `$begin` begins the operation.
+macro_rules! remote_functions {
+    ($begin:ident: $(fn $name:ident($($argument:ident: $type:ty),*) $body:block)*) => {$(
+        unsafe extern "C" fn $name<P: Provider>(
+            endpoint: *mut sys::fid_ep, $($argument: $type),*
+        ) -> isize {
+            // SAFETY: the caller gives an endpoint, and keeps the promises of fi_rma(3) and
+            // fi_atomic(3).
+            enter_at_once(move || unsafe {
+                let (call, what) = $body;
+                $begin::<P>(endpoint, call, what)
+            })
+        }
+    )*};
+}
+pub(crate) use remote_functions;
+
 /// The arguments of `fi_readmsg` and `fi_writemsg`.
 ///
 /// # Safety
@@ -79,163 +97,72 @@ unsafe fn message(
     }
 }
 
-unsafe extern "C" fn read<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    start: *mut c_void,
-    length: usize,
-    _region: *mut c_void,
-    source: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the caller gives an endpoint, and keeps the promises of fi_rma(3).
-    enter_at_once(move || unsafe {
+/// The flags of a call, if they are among those that it may have.
+pub(crate) fn allowed(flags: u64, may: u64) -> Result<u64> {
+    if flags & !may == 0 { Ok(flags) } else { Err(Errno::BAD_FLAGS) }
+}
+
+remote_functions! { begin:
+    fn read(
+        start: *mut c_void, length: usize, _region: Word,
+        peer: u64, address: u64, key: u64, context: Word
+    ) {
         let into = memory(Pieces::One(start, length), true)?;
-        begin::<P>(endpoint, RemoteCall::new(source, address, key, context), RemoteUse::Read(into))
-    })
-}
+        (RemoteCall::new(peer, address, key, context), RemoteUse::Read(into))
+    }
 
-unsafe extern "C" fn readv<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    parts: *const libc::iovec,
-    _regions: *mut *mut c_void,
-    count: usize,
-    source: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
+    fn readv(
+        parts: *const libc::iovec, _regions: *mut Word, count: usize,
+        peer: u64, address: u64, key: u64, context: Word
+    ) {
         let into = memory(Pieces::Several(parts, count), true)?;
-        begin::<P>(endpoint, RemoteCall::new(source, address, key, context), RemoteUse::Read(into))
-    })
-}
+        (RemoteCall::new(peer, address, key, context), RemoteUse::Read(into))
+    }
 
-unsafe extern "C" fn readmsg<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    given: *const sys::fi_msg_rma,
-    flags: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        if flags & !CALL_FLAGS != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
-        let (call, into, _) = message(given, flags, true)?;
-        begin::<P>(endpoint, call, RemoteUse::Read(into))
-    })
-}
+    fn readmsg(given: *const sys::fi_msg_rma, flags: u64) {
+        let (call, into, _) = message(given, allowed(flags, CALL_FLAGS)?, true)?;
+        (call, RemoteUse::Read(into))
+    }
 
-unsafe extern "C" fn write<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    start: *const c_void,
-    length: usize,
-    _region: *mut c_void,
-    destination: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
+    fn write(
+        start: *const c_void, length: usize, _region: Word,
+        peer: u64, address: u64, key: u64, context: Word
+    ) {
         let from = memory(Pieces::One(start, length), false)?;
-        begin::<P>(
-            endpoint,
-            RemoteCall::new(destination, address, key, context),
-            RemoteUse::Write(from, None),
-        )
-    })
-}
+        (RemoteCall::new(peer, address, key, context), RemoteUse::Write(from, None))
+    }
 
-unsafe extern "C" fn writev<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    parts: *const libc::iovec,
-    _regions: *mut *mut c_void,
-    count: usize,
-    destination: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
+    fn writev(
+        parts: *const libc::iovec, _regions: *mut Word, count: usize,
+        peer: u64, address: u64, key: u64, context: Word
+    ) {
         let from = memory(Pieces::Several(parts, count), false)?;
-        begin::<P>(
-            endpoint,
-            RemoteCall::new(destination, address, key, context),
-            RemoteUse::Write(from, None),
-        )
-    })
-}
+        (RemoteCall::new(peer, address, key, context), RemoteUse::Write(from, None))
+    }
 
-unsafe extern "C" fn writemsg<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    given: *const sys::fi_msg_rma,
-    flags: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
-        if flags & !(CALL_FLAGS | sys::FI_INJECT | sys::FI_REMOTE_CQ_DATA) != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
+    fn writemsg(given: *const sys::fi_msg_rma, flags: u64) {
+        let flags = allowed(flags, CALL_FLAGS | sys::FI_INJECT | sys::FI_REMOTE_CQ_DATA)?;
         let (call, from, data) = message(given, flags, false)?;
-        let data = (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(data);
-        begin::<P>(endpoint, call, RemoteUse::Write(from, data))
-    })
-}
+        (call, RemoteUse::Write(from, (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(data)))
+    }
 
-unsafe extern "C" fn inject<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    start: *const c_void,
-    length: usize,
-    destination: u64,
-    address: u64,
-    key: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
+    fn inject(start: *const c_void, length: usize, peer: u64, address: u64, key: u64) {
         let from = memory(Pieces::One(start, length), false)?;
-        let call = RemoteCall::new(destination, address, key, std::ptr::null_mut());
-        let call = RemoteCall { is_injected: true, ..call };
-        begin::<P>(endpoint, call, RemoteUse::Write(from, None))
-    })
-}
+        (RemoteCall::injected(peer, address, key), RemoteUse::Write(from, None))
+    }
 
-unsafe extern "C" fn writedata<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    start: *const c_void,
-    length: usize,
-    _region: *mut c_void,
-    data: u64,
-    destination: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
+    fn writedata(
+        start: *const c_void, length: usize, _region: Word, data: u64,
+        peer: u64, address: u64, key: u64, context: Word
+    ) {
         let from = memory(Pieces::One(start, length), false)?;
-        let call = RemoteCall::new(destination, address, key, context);
-        begin::<P>(endpoint, call, RemoteUse::Write(from, Some(data)))
-    })
-}
+        (RemoteCall::new(peer, address, key, context), RemoteUse::Write(from, Some(data)))
+    }
 
-unsafe extern "C" fn injectdata<P: Provider>(
-    endpoint: *mut sys::fid_ep,
-    start: *const c_void,
-    length: usize,
-    data: u64,
-    destination: u64,
-    address: u64,
-    key: u64,
-) -> isize {
-    // SAFETY: as the caller promises.
-    enter_at_once(move || unsafe {
+    fn injectdata(
+        start: *const c_void, length: usize, data: u64, peer: u64, address: u64, key: u64
+    ) {
         let from = memory(Pieces::One(start, length), false)?;
-        let call = RemoteCall::new(destination, address, key, std::ptr::null_mut());
-        let call = RemoteCall { is_injected: true, ..call };
-        begin::<P>(endpoint, call, RemoteUse::Write(from, Some(data)))
-    })
+        (RemoteCall::injected(peer, address, key), RemoteUse::Write(from, Some(data)))
+    }
 }
