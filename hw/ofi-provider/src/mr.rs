@@ -117,7 +117,8 @@ unsafe fn share<P: Provider>(
     while keys.are_given && state.has_region(key) {
         key = keys.next();
     }
-    state.add_region(SharedRegion { memory, key, base, access })?;
+    let region = SharedRegion { memory, key, base, access };
+    state.add_region(region, keys.servers(wish.flags))?;
     Ok(key)
 }
 
@@ -190,8 +191,7 @@ unsafe fn region_of<'a, P: Provider>(fid: *mut sys::fid) -> Result<&'a MemoryReg
     if region.is_closed.load(Ordering::Relaxed) { Err(Errno::CLOSED) } else { Ok(region) }
 }
 
-/// `fi_mr_bind`: to a counter of changes by peers; or to an endpoint of the domain, which means
-/// nothing, since a region serves all of them.
+/// `fi_mr_bind`: to a counter of changes by peers; or to an endpoint of the domain.
 unsafe extern "C" fn bind<P: Provider>(
     fid: *mut sys::fid,
     other: *mut sys::fid,
@@ -205,10 +205,14 @@ unsafe extern "C" fn bind<P: Provider>(
         let (region, class) = unsafe { (region_of::<P>(fid)?, (*other).fclass) };
         let same = |of: &Arc<_>| Arc::ptr_eq(of, &region.domain);
         match (class, region.shared) {
-            (sys::FI_CLASS_EP, _) if flags == 0 => {
+            (sys::FI_CLASS_EP, shared) if flags == 0 => {
                 // SAFETY: it is an endpoint.
                 let endpoint = unsafe { EndpointHandle::<P>::of(other.cast()) };
-                if same(&endpoint.domain) { Ok(()) } else { Err(Errno::DOMAIN) }
+                if !same(&endpoint.domain) {
+                    return Err(Errno::DOMAIN);
+                }
+                let bind = |key| region.domain.lock().bind_region_to_endpoint(key, endpoint.key);
+                shared.map_or(Ok(()), bind)
             }
             (sys::FI_CLASS_CNTR, Some(key)) if flags == sys::FI_REMOTE_WRITE => {
                 // SAFETY: it is a counter.
@@ -223,7 +227,8 @@ unsafe extern "C" fn bind<P: Provider>(
     })
 }
 
-/// `fi_mr_enable`: a region is enabled from the beginning (`FI_MR_ENDPOINT` isn't asked for).
+/// `fi_mr_enable`. Without `FI_MR_ENDPOINT` and `FI_MR_RMA_EVENT`, a region is enabled from the
+/// beginning.
 unsafe extern "C" fn control<P: Provider>(
     fid: *mut sys::fid,
     command: c_int,
@@ -231,8 +236,11 @@ unsafe extern "C" fn control<P: Provider>(
 ) -> c_int {
     enter(|| {
         // SAFETY: the caller gives a region.
-        unsafe { region_of::<P>(fid)? };
-        if command == sys::FI_ENABLE { Ok(()) } else { Err(Errno::NO_SYSTEM_CALL) }
+        let region = unsafe { region_of::<P>(fid)? };
+        if command != sys::FI_ENABLE {
+            return Err(Errno::NO_SYSTEM_CALL);
+        }
+        region.shared.map_or(Ok(()), |key| region.domain.lock().enable_region(key))
     })
 }
 

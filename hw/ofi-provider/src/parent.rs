@@ -13,7 +13,7 @@ use crate::objects::Waiter;
 use crate::per_process::PerProcess;
 use crate::policy::Provider;
 use crate::progress::{DomainThread, NextTurn};
-use crate::state::State;
+use crate::state::{RegionServers, State};
 
 /// A fabric: what its domains and event queues have in common.
 pub(crate) struct Fabric<P: Provider> {
@@ -31,6 +31,10 @@ pub(crate) struct RegionKeys {
     pub(crate) by_address: bool,
     /// The provider chooses the keys.
     pub(crate) are_given: bool,
+    /// A region serves the endpoint alone to which it is bound, once it is enabled.
+    of_endpoints: bool,
+    /// A region that tells of what peers do is bound to counters before it is enabled.
+    wait_with_events: bool,
     /// Makes keys that nobody can guess.
     hashes: RandomState,
     given: AtomicU64,
@@ -42,8 +46,21 @@ impl RegionKeys {
         RegionKeys {
             by_address: has(sys::FI_MR_VIRT_ADDR),
             are_given: has(sys::FI_MR_PROV_KEY),
+            of_endpoints: mode & sys::FI_MR_ENDPOINT != 0,
+            wait_with_events: mode & sys::FI_MR_RMA_EVENT != 0,
             hashes: RandomState::new(),
             given: AtomicU64::new(0),
+        }
+    }
+
+    /// Which endpoints serve a new region with these flags.
+    pub(crate) fn servers(&self, flags: u64) -> RegionServers {
+        if self.of_endpoints {
+            RegionServers::Unbound
+        } else if self.wait_with_events && flags & sys::FI_RMA_EVENT != 0 {
+            RegionServers::AllOnceEnabled
+        } else {
+            RegionServers::All
         }
     }
 

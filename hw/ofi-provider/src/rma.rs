@@ -54,8 +54,8 @@ pub(crate) unsafe fn begin<P: Provider>(
     }
 }
 
-/// Functions of C for one-sided operations. Each has the endpoint and these arguments. The body gives
-/// the call and its use of memory, or why the call is refused; `$begin` begins the operation.
+/// Functions of C for one-sided operations. Each has the endpoint and these arguments. The body
+/// gives the call and its use of memory, or why the call is refused; `$begin` begins the operation.
 macro_rules! remote_functions {
     ($begin:ident: $(fn $name:ident($($argument:ident: $type:ty),*) $body:block)*) => {$(
         unsafe extern "C" fn $name<P: Provider>(

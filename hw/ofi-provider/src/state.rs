@@ -22,7 +22,7 @@ const OBJECTS_MAX: u32 = 1 << 20;
 pub(crate) struct State<P: Provider> {
     pub(crate) endpoints: Slab<P::Endpoint>,
     /// The memory regions that peers may use, by their keys.
-    regions: BTreeMap<u64, SharedRegion>,
+    regions: BTreeMap<u64, (SharedRegion, RegionServers)>,
     pub(crate) tables: DomainTables<P::Address>,
 }
 
@@ -31,6 +31,21 @@ impl<P: Provider> Default for State<P> {
         let endpoints = Slab::default();
         State { endpoints, regions: BTreeMap::new(), tables: DomainTables::default() }
     }
+}
+
+/// Which endpoints serve a memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RegionServers {
+    /// All endpoints of the domain.
+    All,
+    /// All of them, once the region is enabled (`FI_MR_RMA_EVENT`).
+    AllOnceEnabled,
+    /// None, since the region is not bound to one yet (`FI_MR_ENDPOINT`).
+    Unbound,
+    /// This one, once the region is enabled.
+    OneOnceEnabled(Key),
+    /// This one.
+    One(Key),
 }
 
 /// An object that was closed.
@@ -83,7 +98,11 @@ impl<P: Provider> State<P> {
 
     /// Adds an endpoint, whose peers may use the regions of the domain from now on.
     pub(crate) fn add_endpoint(&mut self, mut endpoint: P::Endpoint) -> Result<Key> {
-        self.regions.values().try_for_each(|region| endpoint.expose(region))?;
+        for (region, servers) in self.regions.values() {
+            if *servers == RegionServers::All {
+                endpoint.expose(region)?;
+            }
+        }
         self.watch_endpoint(&endpoint)?;
         insert(&mut self.endpoints, endpoint)
     }
@@ -93,24 +112,68 @@ impl<P: Provider> State<P> {
         self.regions.contains_key(&key)
     }
 
-    /// Lets peers use a region, over each endpoint.
+    /// Adds a region, and lets peers use it over the endpoints that serve it from the beginning.
     ///
     /// # Errors
     /// `-FI_ENOKEY`: there is a region with this key. Or an endpoint can't.
-    pub(crate) fn add_region(&mut self, region: SharedRegion) -> Result<()> {
+    pub(crate) fn add_region(
+        &mut self,
+        region: SharedRegion,
+        servers: RegionServers,
+    ) -> Result<()> {
         if self.has_region(region.key) {
             return Err(Errno::NO_KEY);
         }
-        self.regions.insert(region.key, region);
-        for key in self.endpoints.keys_where(|_| true) {
-            if let Some(endpoint) = self.endpoints.get_mut(key)
-                && let Err(errno) = endpoint.expose(&region)
-            {
-                self.remove_region(region.key);
-                return Err(errno);
-            }
+        self.regions.insert(region.key, (region, servers));
+        self.expose(region.key).inspect_err(|_| self.remove_region(region.key))
+    }
+
+    /// Lets peers use a region over the endpoints that serve it now.
+    fn expose(&mut self, key: u64) -> Result<()> {
+        let (region, servers) = *closed(self.regions.get(&key))?;
+        let endpoints = match servers {
+            RegionServers::All => self.endpoints.keys_where(|_| true),
+            RegionServers::One(endpoint) => vec![endpoint],
+            _ => Vec::new(),
+        };
+        for endpoint in endpoints {
+            closed(self.endpoints.get_mut(endpoint))?.expose(&region)?;
         }
         Ok(())
+    }
+
+    /// Binds a region to an endpoint, which means nothing for a region that all endpoints serve.
+    pub(crate) fn bind_region_to_endpoint(&mut self, region: u64, endpoint: Key) -> Result<()> {
+        closed(self.endpoints.get(endpoint))?;
+        let (_, servers) = closed(self.regions.get_mut(&region))?;
+        match servers {
+            RegionServers::All | RegionServers::AllOnceEnabled => Ok(()),
+            RegionServers::Unbound => {
+                *servers = RegionServers::OneOnceEnabled(endpoint);
+                Ok(())
+            }
+            _ => Err(Errno::BAD_STATE),
+        }
+    }
+
+    /// Enables a region. Nothing happens if it is enabled.
+    ///
+    /// # Errors
+    /// It has to be bound to an endpoint before. Or an endpoint can't serve it.
+    pub(crate) fn enable_region(&mut self, region: u64) -> Result<()> {
+        let (_, servers) = closed(self.regions.get_mut(&region))?;
+        let before = *servers;
+        *servers = match before {
+            RegionServers::Unbound => return Err(Errno::BAD_STATE),
+            RegionServers::AllOnceEnabled => RegionServers::All,
+            RegionServers::OneOnceEnabled(endpoint) => RegionServers::One(endpoint),
+            RegionServers::All | RegionServers::One(_) => return Ok(()),
+        };
+        self.expose(region).inspect_err(|_| {
+            if let Some((_, servers)) = self.regions.get_mut(&region) {
+                *servers = before;
+            }
+        })
     }
 
     /// Counts in a counter what peers change in a region.

@@ -82,6 +82,7 @@ constants! {
         FI_MR_VIRT_ADDR = 1 << 4,
         FI_MR_ALLOCATED = 1 << 5,
         FI_MR_PROV_KEY = 1 << 6,
+        FI_MR_RMA_EVENT = 1 << 8,
         FI_MR_ENDPOINT = 1 << 9,
     }
 }

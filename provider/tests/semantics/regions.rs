@@ -155,6 +155,81 @@ fn each_call_that_registers_memory_gives_the_same_region() {
 }
 
 #[test]
+fn a_region_of_an_endpoint_serves_that_endpoint_alone_once_it_is_enabled() {
+    let name = "regions::a_region_of_an_endpoint_serves_that_endpoint_alone_once_it_is_enabled";
+    alone_one_sided(name, || {
+        let domain = domain_with(sys::FI_MR_ENDPOINT);
+        let world = World::with(vec![
+            Node::in_domain(domain, QueueSettings::default(), BOTH),
+            Node::of(&hints(0), QueueSettings::default(), BOTH),
+        ]);
+        let other = Node::in_domain(domain, QueueSettings::default(), BOTH);
+        let to_other = world.node(1).vector.add(other.name);
+        let region = domain.region(Memory::of(b"abc"), 5);
+        let of = |node: usize| world.endpoint(node).endpoint.cast();
+        let read = |peer| {
+            let place = Place { peer, key: 5, address: 0 };
+            world.endpoint(1).read(Memory::new(3), place, 1).unwrap();
+            let entry = world.until("an entry", || {
+                other.queue.progress();
+                world.queue(1).poll()
+            });
+            entry.failure
+        };
+        assert_eq!(region.enable(), Err(sys::FI_EOPBADSTATE));
+        assert_eq!(region.bind(of(1), 0), Err(sys::FI_EDOMAIN));
+        region.bind(of(0), 0).unwrap();
+        assert_eq!(region.bind(of(0), 0), Err(sys::FI_EOPBADSTATE));
+        assert_eq!(read(world.address(0)), sys::FI_ENOKEY);
+        region.enable().unwrap();
+        region.enable().unwrap();
+        assert_eq!([read(world.address(0)), read(to_other)], [0, sys::FI_ENOKEY]);
+        region.close().unwrap();
+        assert_eq!(read(world.address(0)), sys::FI_ENOKEY);
+        // The endpoint of a region is closed before the region is enabled.
+        let gone = Node::in_domain(domain, QueueSettings::default(), BOTH);
+        let region = domain.region(Memory::of(b"abc"), 5);
+        region.bind(gone.endpoint.endpoint.cast(), 0).unwrap();
+        gone.close_in_domain();
+        assert_eq!(region.enable(), Err(sys::FI_EBADF));
+        region.close().unwrap();
+        other.close_in_domain();
+    });
+}
+
+#[test]
+fn a_region_that_tells_of_peers_is_enabled_after_its_counter_where_the_mode_says_so() {
+    let name =
+        "regions::a_region_that_tells_of_peers_is_enabled_after_its_counter_where_the_mode_says_so";
+    alone_one_sided(name, || {
+        let domain = domain_with(sys::FI_MR_RMA_EVENT);
+        let node = Node::in_domain(domain, QueueSettings::default(), BOTH);
+        let peer = node.vector.add(node.name);
+        let memory = Memory::of(b"abc");
+        let part = memory.part_of_call();
+        let attributes = |key| sys::fi_mr_attr {
+            mr_iov: &raw const part,
+            iov_count: 1,
+            access: ACCESS,
+            requested_key: key,
+            ..sys::fi_mr_attr::zeroed()
+        };
+        let plain = Region::open_as(domain, &attributes(1), 0).unwrap();
+        let telling = Region::open_as(domain, &attributes(2), sys::FI_RMA_EVENT).unwrap();
+        let read = |key| {
+            node.endpoint.read(Memory::new(3), Place { peer, key, address: 0 }, 1).unwrap();
+            within_limit("an entry", || node.queue.poll()).failure
+        };
+        assert_eq!([read(1), read(2)], [0, sys::FI_ENOKEY]);
+        telling.enable().unwrap();
+        assert_eq!(read(2), 0);
+        plain.close().unwrap();
+        telling.close().unwrap();
+        node.close();
+    });
+}
+
+#[test]
 fn memory_that_cannot_be_a_region_is_refused() {
     alone_one_sided("regions::memory_that_cannot_be_a_region_is_refused", || {
         let domain = Domain::of(&hints(0));
