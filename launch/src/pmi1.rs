@@ -359,19 +359,28 @@ fn parsed<T: FromStr>(
 /// The ranks in a list such as `1,3-5`; `None` if the list is invalid or has a rank that is not
 /// below `size`.
 pub(crate) fn ranks(list: &str, size: u32) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
+    let mut ranges = Vec::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        let first: u32 = first.parse().ok()?;
+        let last: u32 = last.parse().ok()?;
         if last >= size || first > last {
             return None;
         }
-        all.extend(first..=last);
+        ranges.push((first, last));
     }
-    all.sort_unstable();
-    all.dedup();
+    // A short list may name all ranks of a large job again and again.
+    ranges.sort_unstable();
+    let mut all = Vec::new();
+    let mut next = 0;
+    for (first, last) in ranges {
+        all.extend(next.max(first)..=last);
+        next = next.max(last + 1);
+    }
     Some(all)
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,7 @@ impl<R: BufRead> Blocks<R> {
         match window.number()? {
             Some(number) if number == self.count => Ok(Some(window)),
             // It is also the last block: the process was ended before it had emptied it.
-            Some(number) if number + 1 == self.count => Ok(None),
+            Some(number) if number.checked_add(1) == Some(self.count) => Ok(None),
             None => Ok(None),
             Some(_) => Err(wrong(window.at)),
         }
