@@ -145,6 +145,26 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
         for request in self.requests.under_way() {
             self.complete(request, Err(Fault::Closed), Buffer::default());
         }
+        self.counters.posted_now = 0;
+    }
+
+    fn audit(&self, is_closed: bool) -> Vec<String> {
+        let under_way = self.requests.under_way();
+        let phase = |request: &RequestId| self.requests.get(*request).map(|line| line.phase);
+        let posted = under_way.iter().filter(|of| phase(of) == Some(RequestPhase::Posted)).count();
+        let ended = self.without_reason.iter().filter(|(_, request, _)| phase(request).is_some());
+        let books = [
+            ("requests under way", self.under_way as u64, under_way.len()),
+            ("posted receives", self.counters.posted_now, posted),
+            ("operations of a peer that ends", self.without_reason.len() as u64, ended.count()),
+        ];
+        let wrong = books
+            .iter()
+            .filter(|(_, counted, found)| *counted != *found as u64 || is_closed && *counted > 0);
+        let wrong = wrong.map(|(what, counted, found)| {
+            format!("{counted} {what} are counted, {found} are found")
+        });
+        wrong.collect()
     }
 
     fn has_unsent(&mut self) -> bool {

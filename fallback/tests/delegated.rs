@@ -6,13 +6,14 @@ mod memory;
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use proptest::prelude::*;
 use tagmatch_device::matching::{MatchingDevice, TagPattern};
 use tagmatch_device::{Address, Buffer, Flush, PeerId, ToleratedBugs};
 use tagmatch_fallback::{
-    Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, Send, SendMode, Started,
-    Status, Unsent, WhyUnsent,
+    Decision, Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, Send, SendMode,
+    Started, Status, Unsent, WhyUnsent,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -259,6 +260,7 @@ fn closing_ends_everything() {
     let lost = pending(a.receive(&tag(1), Buffer::zeroed(5)));
     a.device().lose_receives();
     a.close();
+    assert_eq!(a.audit(true), [""; 0]);
     assert_eq!(end(&mut a, lost), (Err(Fault::Closed), vec![]));
 }
 
@@ -354,9 +356,11 @@ proptest! {
                 }
                 None => {}
             }
+            prop_assert_eq!([a.audit(false), b.audit(false)].concat(), [""; 0]);
         }
         a.close();
         b.close();
+        prop_assert_eq!([a.audit(true), b.audit(true)].concat(), [""; 0]);
         for (of_a, request, size) in requests {
             let engine = if of_a { &mut a } else { &mut b };
             let (_, buffer) = end(engine, request);
@@ -365,6 +369,24 @@ proptest! {
         prop_assert_eq!((a.requests().len(), b.requests().len()), (0, 0));
         prop_assert_eq!((a.counters().posted_now, b.counters().posted_now), (0, 0));
     }
+}
+
+#[test]
+fn a_watcher_is_told_of_peers_that_come_and_go() {
+    let world = Rc::new(World::default());
+    let a = world.worker(1);
+    let address = world.worker(2).address();
+    let device = a.clone();
+    let mut a = Delegated::new(Box::new(a));
+    let (teller, told) = channel();
+    a.watch_decisions(Box::new(move |decision| teller.send(decision).unwrap()));
+    a.connect(&address).unwrap();
+    device.come_up(TO_B);
+    a.progress();
+    a.disconnect(TO_B);
+    while a.progress() > 0 {}
+    let down = Decision::PeerDown(TO_B, PeerFault::Disconnected);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [Decision::PeerUp(TO_B), down]);
 }
 
 #[test]

@@ -3,10 +3,12 @@
 
 mod script;
 
+use std::sync::mpsc::channel;
+
 use tagmatch_device::{Buffer, PeerId};
 use tagmatch_fallback::wire::Control;
 use tagmatch_fallback::{
-    Engine, Fault, FlushEngine, MatchEngine, PeerFault, Posted, Send, SendMode, Started,
+    Decision, Engine, Fault, FlushEngine, MatchEngine, PeerFault, Posted, Send, SendMode, Started,
 };
 use tagmatch_soft::{SourceId, Tag};
 
@@ -37,6 +39,17 @@ fn the_last_peers_are_remembered_with_their_reasons() {
     for peer in last {
         assert_eq!(engine.peer_fault(peer), Some(PeerFault::Gone));
     }
+}
+
+#[test]
+fn a_watcher_is_told_of_peers_that_come_and_go() {
+    let mut engine = engine();
+    let (teller, told) = channel();
+    engine.watch_decisions(Box::new(move |decision| teller.send(decision).unwrap()));
+    let peer = arrive(&mut engine);
+    leave(&mut engine, peer);
+    let due = [Decision::PeerUp(peer), Decision::PeerDown(peer, PeerFault::Gone)];
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), due);
 }
 
 #[test]

@@ -16,9 +16,12 @@ mod eager;
 mod fragments;
 mod rendezvous;
 
+use std::collections::HashSet;
+
 use tagmatch_device::PeerId;
 
 use crate::config::EngineConfig;
+use crate::peers::peer::{Peer, PeerState};
 use crate::slices::Scratch;
 use crate::state::ProtocolState;
 
@@ -65,6 +68,19 @@ impl Sending {
         let lost = self.waiting_for_place.iter().filter(|id| !is_known(id));
         let mut wrong: Vec<String> =
             lost.map(|id| format!("{id:?} waits for a place, and is not known")).collect();
+        let listed: HashSet<&PeerId> = self.waiting_for_place.iter().collect();
+        if listed.len() != self.waiting_for_place.len() {
+            wrong.push(format!("{:?} wait for a place: one twice", self.waiting_for_place));
+        }
+        // The end of an operation has each of them tried again.
+        let is_free = state.operations.is_empty() && self.exposed == 0 && state.todo.is_empty();
+        let waits = |peer: &&Peer| {
+            let is_up = peer.state == PeerState::Up && !peer.backlog.is_empty();
+            is_up && listed.contains(&peer.id)
+        };
+        let stuck = state.peers.iter().filter(|peer| is_free && waits(peer));
+        wrong
+            .extend(stuck.map(|peer| format!("{:?} waits for a place, and all are free", peer.id)));
         let unmarked = self.waiting_for_room.iter().filter(|id| !waits_for_room(id));
         wrong.extend(unmarked.map(|id| format!("{id:?} waits for room, and is not marked")));
         let marked = state.peers.iter().filter(|peer| peer.waits_for_room);

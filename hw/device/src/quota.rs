@@ -1,6 +1,7 @@
 //! How many connections one remote process or machine may have.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 /// Limits the connections that one origin, a process or a machine, makes to a worker, so that one
@@ -28,9 +29,17 @@ impl<K: Eq + Hash> Quota<K> {
         *self.counts.entry(origin).or_default() += 1;
     }
 
-    /// How many connections are counted, of all origins.
-    pub fn total(&self) -> usize {
-        self.counts.values().map(|count| *count as usize).sum()
+    /// For tests: the error in the counts; none in a device without a bug. `connections`: the
+    /// origins of all connections that were added and have not ended, one for each.
+    pub fn audit(&self, connections: impl Iterator<Item = K>) -> Option<String>
+    where
+        K: Debug,
+    {
+        let mut there: HashMap<K, u32> = HashMap::new();
+        connections.for_each(|origin| *there.entry(origin).or_default() += 1);
+        let counts = &self.counts;
+        (there != *counts)
+            .then(|| format!("quotas count these connections: {counts:?}, there are {there:?}"))
     }
 
     /// Counts the end of a connection that was added.
@@ -57,6 +66,8 @@ mod tests {
         }
         assert!(!quota.has_room(&1) && quota.has_room(&2));
         quota.add(2);
+        assert_eq!(quota.audit([1, 2, 1, 1].into_iter()), None);
+        assert!(quota.audit([1, 2, 1, 2].into_iter()).is_some(), "another one's place");
         quota.remove(&1);
         assert!(quota.has_room(&1));
         quota.add(1);

@@ -236,10 +236,12 @@ impl<D: Device> Device for Model<D> {
     }
 
     fn close(&mut self) {
+        self.audit();
         self.inner.close();
     }
 
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.audit();
         if self.is_busy() {
             return false;
         }

@@ -85,6 +85,7 @@
 #![forbid(unsafe_code)]
 
 mod arrive;
+mod audit;
 mod completion;
 mod device;
 mod failing;

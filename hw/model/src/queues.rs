@@ -200,6 +200,13 @@ impl Queues {
         self.receives.len() + self.answers.len() + self.data.len()
     }
 
+    /// The ordinary buffers of messages whose completion has not been polled.
+    pub(crate) fn ordinary(&self) -> impl Iterator<Item = u64> {
+        let pending = self.receives.iter().chain(&self.ready).map(|pending| &pending.completion);
+        let has_buffer = |of: &&Completion| of.handle.is_none() && of.queue_pair.is_some();
+        pending.filter(has_buffer).map(|completion| completion.wr_id)
+    }
+
     /// Whether a completion of this queue pair has not been polled.
     pub(crate) fn holds(&self, queue_pair: QueuePair) -> bool {
         let of = |pending: &PendingCompletion| pending.completion.queue_pair == Some(queue_pair);

@@ -116,6 +116,16 @@ impl Slots {
         self.free.hash(state);
     }
 
+    /// The errors in the table, one line each. A slot is free if no completion of it is owed.
+    pub(crate) fn audit(&self) -> Vec<String> {
+        let mut free: Vec<usize> = self.free.iter().copied().collect();
+        free.sort_unstable();
+        let owed = self.slots.iter().enumerate().filter(|(_, slot)| slot.owed == 0);
+        let is_right = owed.map(|(at, _)| at).eq(free.iter().copied());
+        let wrong = (!is_right).then(|| format!("slots {free:?} are free, {:?}", self.slots));
+        wrong.into_iter().collect()
+    }
+
     /// The number of slots in use.
     pub(crate) fn taken(&self) -> usize {
         self.slots.len() - self.free.len()

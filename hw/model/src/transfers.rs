@@ -142,6 +142,11 @@ impl Transfers {
         self.under_way.iter().any(|transfer| transfer.queue_pair == queue_pair)
     }
 
+    /// How many transfers have a step that the host is doing.
+    pub(crate) fn started(&self) -> usize {
+        self.under_way.iter().filter(|transfer| !transfer.is_idle()).count()
+    }
+
     /// Whether a transfer waits for a tick.
     pub(crate) fn is_holding(&self) -> bool {
         self.under_way.iter().any(Transfer::is_idle)

@@ -25,8 +25,8 @@ const POLLS_PER_TURN: u32 = 64;
 #[derive(Clone)]
 pub struct Routed<L, N: ?Sized = dyn JoinAndSleep + Send, S = Epoll> {
     /// Shared memory.
-    local: L,
-    networks: NetworkDevices<N>,
+    pub(crate) local: L,
+    pub(crate) networks: NetworkDevices<N>,
     address: Address,
     limits: Limits,
     polls: u32,
@@ -316,11 +316,13 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
     }
 
     fn close(&mut self) {
+        self.audit();
         self.local.close();
         self.networks.devices_mut().for_each(|device| device.close());
     }
 
     fn arm(&mut self, waiting_to_send: &[PeerId]) -> bool {
+        self.audit();
         let are_armed = self.local.arm(waiting_to_send)
             && self.networks.devices_mut().all(|device| device.arm(waiting_to_send));
         if !are_armed {

@@ -35,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod device;
 mod networks;
 mod sleep;

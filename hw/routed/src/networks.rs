@@ -1,5 +1,7 @@
 //! The networks of a worker: which peer is on which, and whose turn it is to be polled.
 
+use std::collections::BTreeSet;
+
 use tagmatch_device::{Event, Join, Network, PeerId};
 
 /// Networks without a peer are polled once in so many polls: a power of two.
@@ -12,7 +14,7 @@ pub(crate) struct NetworkDevices<N: ?Sized> {
     /// By index of a peer: 0 if it isn't on a network, else the network's place, from 1.
     routes: Vec<u8>,
     /// The peers that are not down, the worker itself aside.
-    peers: u32,
+    peers: BTreeSet<PeerId>,
     /// The place of the network that is polled first.
     turn: usize,
     polls: u32,
@@ -20,7 +22,8 @@ pub(crate) struct NetworkDevices<N: ?Sized> {
 
 impl<N: Join + ?Sized> NetworkDevices<N> {
     pub(crate) fn new(devices: Vec<Box<N>>) -> Self {
-        NetworkDevices { members: devices, routes: Vec::new(), peers: 0, turn: 0, polls: 0 }
+        let peers = BTreeSet::new();
+        NetworkDevices { members: devices, routes: Vec::new(), peers, turn: 0, polls: 0 }
     }
 
     /// The devices.
@@ -31,6 +34,11 @@ impl<N: Join + ?Sized> NetworkDevices<N> {
     /// The devices.
     pub(crate) fn devices_mut(&mut self) -> impl Iterator<Item = &mut N> {
         self.members.iter_mut().map(|device| &mut **device)
+    }
+
+    /// The peers that are not down.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerId> {
+        self.peers.iter().copied()
     }
 
     fn place(&self, peer: PeerId) -> Option<usize> {
@@ -65,7 +73,8 @@ impl<N: Join + ?Sized> NetworkDevices<N> {
         let place = self.members.iter().position(|device| device.network() == network);
         let Some(place) = place else { return Err(none) };
         let peer = call(&mut *self.members[place])?;
-        self.peers += u32::from(note(&mut self.routes, peer, place));
+        note(&mut self.routes, peer, place);
+        self.peers.insert(peer);
         Ok(peer)
     }
 
@@ -74,7 +83,7 @@ impl<N: Join + ?Sized> NetworkDevices<N> {
     #[inline]
     pub(crate) fn poll(&mut self) -> Option<Event<'_>> {
         self.polls = self.polls.wrapping_add(1);
-        if self.peers == 0 && !self.polls.is_multiple_of(POLLS_WITHOUT_PEER) {
+        if self.peers.is_empty() && !self.polls.is_multiple_of(POLLS_WITHOUT_PEER) {
             return None;
         }
         self.poll_all()
@@ -91,10 +100,13 @@ impl<N: Join + ?Sized> NetworkDevices<N> {
             match &event {
                 Event::PeerUp { peer: PeerId::ONESELF, .. }
                 | Event::PeerDown { peer: PeerId::ONESELF, .. } => continue,
-                Event::PeerUp { peer, .. } => *peers += u32::from(note(routes, *peer, place)),
+                Event::PeerUp { peer, .. } => {
+                    note(routes, *peer, place);
+                    peers.insert(*peer);
+                }
                 Event::PeerDown { peer, .. } => {
-                    let was_known = !note(routes, *peer, place);
-                    *peers = peers.saturating_sub(was_known.into());
+                    note(routes, *peer, place);
+                    peers.remove(peer);
                 }
                 _ => {}
             }
@@ -104,16 +116,13 @@ impl<N: Join + ?Sized> NetworkDevices<N> {
     }
 }
 
-/// Notes the route of a peer; `false` if it was known.
-fn note(routes: &mut Vec<u8>, peer: PeerId, place: usize) -> bool {
+/// Notes the route of a peer.
+fn note(routes: &mut Vec<u8>, peer: PeerId, place: usize) {
     if routes.len() <= peer.index() {
         routes.resize(peer.index() + 1, 0);
     }
-    let route = &mut routes[peer.index()];
-    let is_new = *route == 0;
     // There are fewer networks than 255.
-    *route = u8::try_from(place + 1).unwrap_or(0);
-    is_new
+    routes[peer.index()] = u8::try_from(place + 1).unwrap_or(0);
 }
 
 #[cfg(test)]

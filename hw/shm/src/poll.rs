@@ -179,6 +179,7 @@ impl Shm {
     fn attend(&mut self) {
         let is_tick = self.polls.is_multiple_of(POLLS_PER_TICK);
         if is_tick {
+            self.connections.audit_attention();
             self.connections.inboxes.tick();
         }
         let is_connecting = !self.connections.peers.connecting().is_empty();

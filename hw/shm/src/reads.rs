@@ -331,7 +331,9 @@ impl Reads {
                 wrong.push(format!("{peer:?} is listed twice for copied reads"));
             }
         }
-        for peer in offering.union(&copying).filter(|peer| !known.contains(peer)) {
+        let reading = self.direct.iter().map(|read| read.peer);
+        let listed: HashSet<PeerId> = offering.into_iter().chain(copying).chain(reading).collect();
+        for peer in listed.difference(known) {
             wrong.push(format!("reads of {peer:?} are listed, which has no connection"));
         }
         wrong

@@ -34,12 +34,12 @@ impl Tcp {
         for peer in &self.busy {
             note(listed.insert(*peer), format!("{peer:?} is busy twice"));
         }
-        let mut from_machines = 0;
+        let mut callers = Vec::new();
         let mut up = HashSet::new();
         for (peer, state) in self.peers.states() {
             let PeerState::Up(connection) = state else { continue };
             up.insert(peer);
-            from_machines += usize::from(connection.counted_for.is_some());
+            callers.extend(connection.counted_for);
             let out = &connection.out;
             let is_busy = connection.busy_since.is_some();
             note(is_busy == listed.contains(&peer), format!("{peer:?} is busy, or listed, alone"));
@@ -53,11 +53,8 @@ impl Tcp {
             }
         }
         note(listed.is_subset(&up), "a peer is busy that has no connection".into());
-        let total = self.hosts.total();
-        note(
-            total == from_machines,
-            format!("quotas count {total} connections, there are {from_machines}"),
-        );
+        let miscounted = self.hosts.audit(callers.into_iter());
+        note(miscounted.is_none(), miscounted.unwrap_or_default());
         let owner = self.inbox.owner();
         note(
             owner.is_none_or(|owner| up.contains(&owner)),

@@ -36,10 +36,9 @@ impl Connections {
         let rings = self.inboxes.read_count();
         note(rings == open.len(), format!("{rings} rings of {} peers are read", open.len()));
 
-        let counted = open.iter().filter(|(_, connection)| connection.counted_for.is_some());
-        let counted = counted.count();
-        let total = self.quota.total();
-        note(total == counted, format!("quotas count {total} connections, there are {counted}"));
+        let callers = open.iter().filter_map(|(_, connection)| connection.counted_for);
+        let miscounted = self.quota.audit(callers);
+        note(miscounted.is_none(), miscounted.unwrap_or_default());
 
         let is_draining = |state: &PeerState| matches!(state, PeerState::Draining(..));
         let draining = self.peers.states().filter(|(_, state)| is_draining(state));
@@ -58,6 +57,17 @@ impl Connections {
         let lifelines: Vec<_> = lifelines.map(|other| &other.lifeline).collect();
         wrong.extend(self.lifelines.audit(&lifelines));
         wrong
+    }
+
+    /// In a build with debug assertions: panics if something is to be done that no poll does before
+    /// the next tick.
+    pub(crate) fn audit_attention(&self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            let has_reads = self.reads.has_work() || self.reads.is_waiting();
+            let has_more = !self.events.is_empty() || self.regions.has_work();
+            let is_due = has_reads || has_more || self.is_draining();
+            assert!(self.needs_attention || !is_due, "polls do nothing until the next tick");
+        }
     }
 }
 
