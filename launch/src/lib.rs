@@ -33,6 +33,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+mod choppy;
 mod error;
 mod exchange;
 mod identity;

@@ -165,10 +165,13 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::BufReader;
 
-    fn read(mut bytes: &[u8]) -> Result<PmiLine, WireError> {
-        PmiLine::read(&mut bytes)
+    use super::*;
+    use crate::choppy::Choppy;
+
+    fn read(bytes: &[u8]) -> Result<PmiLine, WireError> {
+        PmiLine::read(&mut BufReader::new(Choppy::new(bytes)))
     }
 
     #[test]

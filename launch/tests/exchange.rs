@@ -14,6 +14,7 @@ use tagmatch_launch::launcher::{self, Failure, Launch};
 use tagmatch_launch::pmi1::Pmi1;
 use tagmatch_launch::wire::{from_hex, to_hex};
 use tagmatch_launch::{Error, Job, Launcher};
+use tagmatch_os::exit_audit;
 
 const ROLE: &str = "TAGMATCH_LAUNCH_TEST_ROLE";
 /// What distinguishes runs in one role: a moment, or a kind of nonsense.
@@ -34,6 +35,7 @@ fn words(role: &str, turn: u64, who: u32) -> Vec<OsString> {
 
 /// Runs a job under our launcher; all processes go on when one dies. Returns who has failed.
 fn run(role: &str, turn: u64, who: u32, size: u32) -> Vec<(u32, Failure)> {
+    exit_audit::begin();
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let launch = Launch::new(words(role, turn, who), size).label(true).keep_going(true);
     let mut failures = Vec::new();

@@ -10,12 +10,14 @@ use std::{env, fs, process, thread};
 use rustix::process::{Signal, getpid, kill_process};
 use tagmatch_launch::launcher::{self, Failure, Hosts, Launch, LaunchError};
 use tagmatch_launch::{Error, Job, Launcher};
+use tagmatch_os::exit_audit;
 
 const ROLE: &str = "TAGMATCH_LAUNCH_TEST_ROLE";
 /// Runs one job at a time: the environment belongs to the whole process.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Vec<u32>) {
+    exit_audit::begin();
     let program = env::current_exe().unwrap().into_os_string();
     let role = OsString::from(format!("{ROLE}={role}"));
     let mut words = vec!["env".into(), role, program];
@@ -28,6 +30,7 @@ fn start(role: &str, size: u32, keep_going: bool) -> (Option<(u32, Failure)>, Ve
 
 /// Runs a job on machines of these names, which all are this one: the agent ignores the name.
 fn start_on(machines: &[&str], role: &str, size: u32) -> Option<(u32, Failure)> {
+    exit_audit::begin();
     let program = env::current_exe().unwrap().into_os_string();
     let as_role = |role: &str| {
         let role = OsString::from(format!("{ROLE}={role}"));

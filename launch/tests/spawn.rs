@@ -15,6 +15,7 @@ use tagmatch_launch::pmi1::Pmi1Error;
 use tagmatch_launch::spawn::SpawnError;
 use tagmatch_launch::wire::to_hex;
 use tagmatch_launch::{Error, Job, Spawn};
+use tagmatch_os::exit_audit;
 
 /// The prefix of the role, which is the last argument. The test harness takes it for one more name
 /// of a test.
@@ -37,6 +38,7 @@ fn spawn(role: &str, size: u32) -> Spawn {
 }
 
 fn run(role: &str, size: u32, keep_going: bool) -> Option<(Member, Failure)> {
+    exit_audit::begin();
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let launch = Launch::new(command(role), size).label(true).keep_going(keep_going);
     launcher::run(&launch, |_, _| {}).unwrap()

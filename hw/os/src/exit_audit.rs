@@ -2,7 +2,8 @@
 //!
 //! In a build with debug assertions, the test programs of the packages that `TAGMATCH_TEST_AUDIT`
 //! lists look, when their `main` is over, whether everything that was opened since the first device
-//! is closed: descriptors, shared memory, and threads. All tests of the program have ended by then,
+//! is closed: descriptors, shared memory, threads, children that nobody has waited for, and files of
+//! this process among the temporary ones. All tests of the program have ended by then,
 //! so whatever is left was forgotten by one of them. The program prints what is left, and ends with
 //! an error. The first epoll descriptor of this crate, which every device has, begins the audit, so
 //! no test can do without it. `.cargo/config.toml` sets the variable; cargo says which package it
@@ -12,9 +13,9 @@
 //! program may end at any place. A process that loads libibverbs, UCX or libfabric isn't asked for
 //! its descriptors, since these libraries keep some.
 
-/// Begins the audit of this process, once.
+/// Begins the audit of this process, once. Tests without a device call this.
 #[inline]
-pub(crate) fn begin() {
+pub fn begin() {
     #[cfg(debug_assertions)]
     at_exit::begin();
 }
@@ -98,7 +99,7 @@ mod at_exit {
         }
     }
 
-    /// The descriptors, the shared memory and the threads of ours that this process has.
+    /// What this process has, and has made: one text for each.
     fn resources() -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -110,7 +111,16 @@ mod at_exit {
                 found.insert(format!("a mapping of {path}"));
             }
         }
+        let own = process::id().to_string();
+        for file in entries(env::temp_dir()) {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("tagmatch-") && name.split('-').any(|part| part == own) {
+                found.insert(format!("the file {}", file.display()));
+            }
+        }
         for thread in entries("/proc/self/task") {
+            let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().map(|child| format!("the child {child}")));
             let name = fs::read_to_string(thread.join("comm")).unwrap_or_default();
             if name.starts_with("tagmatch-") {
                 found.insert(format!("{THREAD} {}", name.trim_end()));
@@ -130,7 +140,7 @@ mod at_exit {
         found
     }
 
-    fn entries(folder: &str) -> impl Iterator<Item = PathBuf> {
+    fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = PathBuf> {
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
     }
 }

@@ -31,7 +31,8 @@
 pub mod background_close;
 pub mod between_forks;
 pub mod event;
-mod exit_audit;
+#[doc(hidden)]
+pub mod exit_audit;
 mod fork;
 pub mod journal;
 pub mod memory;

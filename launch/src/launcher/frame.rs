@@ -270,6 +270,7 @@ mod hostile;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choppy::Choppy;
 
     const MEMBER: Member = Member { job: 1, rank: 3 };
 
@@ -298,7 +299,7 @@ mod tests {
             FromHelper::Ended(MEMBER, -9).encode(),
         ];
         for text in texts {
-            let frame = read(&mut &*text).unwrap().unwrap();
+            let frame = read(&mut Choppy::new(&*text)).unwrap().unwrap();
             assert_eq!(FromHelper::decode(&frame).unwrap().encode(), text);
         }
         let texts = [
@@ -311,7 +312,7 @@ mod tests {
             ToHelper::Values(1, "kvs".into(), vec![]).encode(),
         ];
         for text in texts {
-            let frame = read(&mut &*text).unwrap().unwrap();
+            let frame = read(&mut Choppy::new(&*text)).unwrap().unwrap();
             assert_eq!(ToHelper::decode(&frame).unwrap().encode(), text);
         }
     }

@@ -153,9 +153,11 @@ impl Outputs {
 fn copy_bytes(mut from: impl Read, mut to: impl Write, flow: &Flow) -> io::Result<()> {
     let mut bytes = vec![0; LINE_BYTES_MAX.into()];
     loop {
-        match from.read(&mut bytes)? {
-            0 => return Ok(()),
-            count => flow.during(|| to.write_all(&bytes[..count]).and_then(|()| to.flush()))?,
+        match from.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => flow.during(|| to.write_all(&bytes[..count]).and_then(|()| to.flush()))?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -179,12 +181,53 @@ fn copy_lines(from: impl Read, label: &str, mut to: impl Write, flow: &Flow) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
+    use crate::choppy::Choppy;
 
     fn copied(text: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        copy_lines(text, "[3] ", &mut out, &Flow::default()).unwrap();
+        let flow = Flow::default();
+        copy_lines(Choppy::new(text), "[3] ", Choppy::new(&mut out), &flow).unwrap();
         out
+    }
+
+    #[test]
+    fn bytes_are_copied_whole_however_few_a_call_takes() {
+        let mut out = Vec::new();
+        let text = b"a\n\xffb";
+        copy_bytes(Choppy::new(&text[..]), Choppy::new(&mut out), &Flow::default()).unwrap();
+        assert_eq!(out, text);
+    }
+
+    /// A wait for outputs that would give up at once if nothing were written.
+    fn wait(outputs: &mut Outputs, events: &Receiver<LauncherEvent>) {
+        outputs.wait(events, Duration::from_millis(1), false, |_| false);
+    }
+
+    #[test]
+    fn outputs_are_waited_for_while_one_of_them_is_being_written() {
+        let (sender, events) = sync_channel(1);
+        let mut outputs = Outputs::default();
+        outputs.expect();
+        // A process may hold an output open for ever.
+        wait(&mut outputs, &events);
+        assert_eq!(outputs.open, 1);
+        let flow = Arc::clone(&outputs.flow);
+        let (begins, begun) = sync_channel(1);
+        let writer = thread::spawn(move || {
+            flow.during(|| {
+                begins.send(()).unwrap();
+                // Longer than the wait would last without this write.
+                thread::sleep(Duration::from_millis(100));
+                sender.send(LauncherEvent::OutputEnded).unwrap();
+            });
+        });
+        begun.recv().unwrap();
+        wait(&mut outputs, &events);
+        assert_eq!(outputs.open, 0, "the wait has ended before the output");
+        writer.join().unwrap();
     }
 
     #[test]

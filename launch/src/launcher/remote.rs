@@ -295,10 +295,13 @@ impl RemoteProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choppy::Choppy;
 
     fn greeted(mut text: &[u8]) -> (Result<bool, String>, Vec<u8>, usize) {
         let mut other = Vec::new();
-        let done = greet(&mut text, &mut other).map_err(|error| error.to_string());
+        let mut from = BufReader::with_capacity(1, Choppy::new(&mut text));
+        let done =
+            greet(&mut from, &mut Choppy::new(&mut other)).map_err(|error| error.to_string());
         (done, other, text.len())
     }
 
