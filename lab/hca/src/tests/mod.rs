@@ -5,6 +5,7 @@ mod array;
 mod commands;
 mod faults;
 mod hostile;
+mod hostile_commands;
 mod knobs;
 mod paths;
 mod programs;

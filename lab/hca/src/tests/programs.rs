@@ -72,8 +72,9 @@ pub(super) struct Program {
     pub(super) function: Function<Array>,
     pub(super) memory: Array,
     pub(super) caller: Caller,
-    /// The device that commands are given to.
+    /// The device that commands are given to, and the descriptor of it: the context.
     pub(super) device: usize,
+    pub(super) descriptor: i32,
     /// What queue pairs are like that are connected.
     pub(super) link: TestLink,
     free: u64,
@@ -173,6 +174,7 @@ impl Program {
             memory,
             caller,
             device: 0,
+            descriptor: 3,
             link: TestLink::default(),
             free: BASE,
             pd: 0,
@@ -247,7 +249,8 @@ impl Program {
 
     /// Gives the command that stands in memory, as a caller does again that was interrupted.
     pub(super) fn repeat(&mut self) -> Errno {
-        let call = Call { id: 1, thread: 1, fd: 3, device: self.device, at: COMMAND };
+        let (device, fd) = (self.device, self.descriptor);
+        let call = Call { id: 1, thread: 1, fd, device, at: COMMAND };
         self.function.call(&call, &self.caller);
         assert_eq!(self.function.audit(), [""; 0]);
         self.caller.errno.take().expect("the call is answered")
