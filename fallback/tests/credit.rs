@@ -3,11 +3,11 @@
 
 mod wire;
 
-use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_device::{Buffer, PeerId, RegionPlace, RemoteSpan};
 use tagmatch_fallback::wire::{AppCtx, Rendezvous, WireError};
 use tagmatch_fallback::{
-    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, PeerFault, Send, SendMode,
-    Started,
+    Amount, CreditConfig, CreditNow, EngineConfig, Fault, MatchEngine, PeerFault, RegionKey,
+    RemoteAction, RemoteOperation, RmaEngine, Send, SendMode, Started,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -257,4 +257,60 @@ fn rendezvous_requests_beyond_the_credit_end_their_sender_and_no_other_peer() {
     let receive = n[0].receive(&exact(2), Buffer::zeroed(9000)).unwrap();
     settle(&mut n);
     assert!(n[0].requests().is_over(receive));
+}
+
+#[test]
+fn a_wait_for_room_is_counted_once_however_often_it_is_tried() {
+    let (_net, mut n) = nodes(2, &config());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    for round in 1..=3 {
+        // The queue has room for eight messages.
+        (0..10).for_each(|tag| send(&mut n[0], to, tag, 8));
+        for _ in 0..20 {
+            n[0].progress();
+        }
+        assert_eq!(n[0].counters().room_stalls, round);
+        settle(&mut n);
+        for tag in 0..10 {
+            n[1].receive(&exact(tag), Buffer::zeroed(8)).unwrap();
+        }
+        settle(&mut n);
+    }
+}
+
+#[test]
+fn a_send_that_waits_for_credit_is_counted_once_however_often_it_is_tried() {
+    let (_net, mut n) = nodes(2, &small());
+    let to = meet(&mut n, 0, 1);
+    settle(&mut n);
+    let mut sent = 0;
+    while n[0].credit_waits().is_empty() {
+        send(&mut n[0], to, sent, 64);
+        sent += 1;
+        settle(&mut n);
+    }
+    assert_eq!(n[0].counters().credit_stalls, 1);
+    // Each one-sided operation has the peer's backlog tried again.
+    for _ in 0..5 {
+        let action = RemoteAction::Get { into: Buffer::zeroed(8) };
+        let key = RegionKey(1);
+        let place = RegionPlace::default();
+        let get = RemoteOperation { peer: to, key, place, offset: 0, action };
+        n[0].begin_remote(get).unwrap();
+        settle(&mut n);
+    }
+    assert_eq!(n[0].counters().credit_stalls, 1);
+    for tag in 0..sent {
+        n[1].receive(&exact(tag), Buffer::zeroed(64)).unwrap();
+    }
+    settle(&mut n);
+    assert!(n[0].credit_waits().is_empty());
+    // Another send has to wait.
+    while n[0].credit_waits().is_empty() {
+        send(&mut n[0], to, sent, 64);
+        sent += 1;
+        settle(&mut n);
+    }
+    assert_eq!(n[0].counters().credit_stalls, 2);
 }

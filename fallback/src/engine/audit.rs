@@ -18,6 +18,7 @@ impl<D: Device> Engine<D> {
         let state = self.core.state();
         let mut wrong = self.sending.audit(state, is_closed);
         wrong.extend(state.peers.iter().filter_map(sends_of));
+        wrong.extend(stalls_of(state));
         wrong.extend(state.rma.audit(is_closed));
         let partial = state.peers.iter().filter_map(|peer| peer.arriving.as_ref());
         let stored = partial.filter_map(|partial| partial.stored_bytes()).sum();
@@ -63,4 +64,12 @@ fn sends_of(peer: &Peer) -> Option<String> {
     (sends_gone + waiting != *sends_queued).then(|| {
         format!("of {sends_queued} sends to {id:?}, {sends_gone} have gone and {waiting} wait")
     })
+}
+
+/// A send waits for credit once at most. The sends of a peer that was forgotten are not known.
+fn stalls_of(state: &ProtocolState) -> Option<String> {
+    let stalls = state.counters.credit_stalls;
+    let queued: u64 = state.peers.iter().map(|peer| peer.sends_queued).sum();
+    let is_known = state.counters.peers_forgotten == 0;
+    (is_known && stalls > queued).then(|| format!("{queued} sends have begun {stalls} waits"))
 }

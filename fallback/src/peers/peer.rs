@@ -86,6 +86,10 @@ pub(crate) struct Peer {
     pub(crate) awaited: Option<(AppCtx, Option<Key>)>,
     /// Is in the engine's list of peers whose queues wait for room.
     pub(crate) waits_for_room: bool,
+    /// The device has refused a message to it, and what waits has not gone out since.
+    pub(crate) is_stalled: bool,
+    /// `sends_gone` when a send last had to wait for credit.
+    pub(crate) credit_stalled: Option<u64>,
     /// The completion queue was told that it is down.
     pub(crate) is_down_reported: bool,
     /// It is down, and messages of it were dropped that nobody had received.
@@ -124,6 +128,8 @@ impl Peer {
             backlog: VecDeque::new(),
             awaited: None,
             waits_for_room: false,
+            is_stalled: false,
+            credit_stalled: None,
             is_down_reported: false,
             lost_messages: false,
             sends_gone: 0,

@@ -41,6 +41,14 @@ impl From<Refused> for WhyQueued {
     }
 }
 
+/// The head of the backlog waits for credit. It is counted once, however often it is tried.
+fn count_credit_stall(state: &mut ProtocolState, id: PeerId) {
+    let peer = state.peer_mut(id);
+    let stalled = Some(peer.sends_gone);
+    let before = std::mem::replace(&mut peer.credit_stalled, stalled);
+    state.counters.credit_stalls += u64::from(before != stalled);
+}
+
 impl Sending {
     /// Puts a send at the end of its peer's backlog, and sends it if nothing waits before it and
     /// there is room.
@@ -102,9 +110,11 @@ impl Sending {
     /// Tries again to send to the peers for whose messages the device had no room.
     pub(crate) fn retry<D: Device>(&mut self, state: &mut ProtocolState, device: &mut D) {
         self.has_more = false;
-        for peer in std::mem::take(&mut self.waiting_for_room) {
-            state.peer_mut(peer).waits_for_room = false;
-            self.flush(state, device, peer);
+        for id in std::mem::take(&mut self.waiting_for_room) {
+            state.peer_mut(id).waits_for_room = false;
+            self.flush(state, device, id);
+            let peer = state.peer_mut(id);
+            peer.is_stalled &= peer.waits_for_room;
         }
     }
 
@@ -125,7 +135,8 @@ impl Sending {
     }
 
     fn wait_for_room(&mut self, state: &mut ProtocolState, id: PeerId) {
-        state.counters.room_stalls += u64::from(!state.peer_mut(id).waits_for_room);
+        let was_stalled = std::mem::replace(&mut state.peer_mut(id).is_stalled, true);
+        state.counters.room_stalls += u64::from(!was_stalled);
         self.try_again(state, id);
     }
 
@@ -163,6 +174,7 @@ impl Sending {
             RmaTurn::Over => {}
             RmaTurn::More => {
                 self.has_more = true;
+                state.peer_mut(id).is_stalled = false;
                 self.try_again(state, id);
             }
             RmaTurn::NoRoom => self.wait_for_room(state, id),
@@ -199,7 +211,7 @@ impl Sending {
                     WhyQueued::Room => self.wait_for_room(state, id),
                     WhyQueued::Place if self.waiting_for_place.contains(&id) => {}
                     WhyQueued::Place => self.waiting_for_place.push(id),
-                    WhyQueued::Credit => state.counters.credit_stalls += 1,
+                    WhyQueued::Credit => count_credit_stall(state, id),
                     WhyQueued::Down => {}
                 }
                 return;
