@@ -274,6 +274,39 @@ fn messages_that_arrived_whole_survive_the_end_of_their_peer() {
     assert_eq!(model.nic().slots_taken(), 1);
 }
 
+/// The data of a peer's last message comes late.
+#[test]
+fn the_end_of_a_peer_waits_for_the_data_of_its_messages() {
+    let late = Delay { chance: Chance::ALWAYS, ticks_max: 20 };
+    let mut model = model(Knobs::default().data(late).packet_bytes(64));
+    add(&mut model, 1, 5, 0);
+    message(&mut model, 1, eager(5, &[1; 100]));
+    push_event(&mut model, DeviceEvent::Down(A, DownReason::Gone));
+    let matched = format!("matched 1 1 5 {}", ctx(5));
+    let expected = ["added 1", &matched, "landed 1 100", "down 1 Gone"];
+    assert_eq!(list(&settle(&mut model)), expected);
+}
+
+#[test]
+fn the_end_of_a_peer_fails_no_read_from_another() {
+    let mut model = model(Knobs::default());
+    model.inner_mut().reads_end = None;
+    for peer in [1, 2] {
+        add(&mut model, peer, peer.into(), 0);
+        message(&mut model, peer, rendezvous(peer.into(), 0, 100));
+    }
+    settle(&mut model);
+    while let Some(read) = model.inner_mut().reads.pop_front() {
+        let result = Err(ReadError::PeerDown);
+        push_event(&mut model, DeviceEvent::ReadDone(read.token, read.into, result));
+    }
+    for peer in [1, 2] {
+        push_event(&mut model, DeviceEvent::Down(PeerId(peer), DownReason::Gone));
+        let expected = [format!("failed {peer}"), format!("down {peer} Gone")];
+        assert_eq!(list(&settle(&mut model)), expected);
+    }
+}
+
 #[test]
 fn a_fin_to_a_peer_that_is_down_ends_with_it() {
     let mut model = model(Knobs::default());

@@ -170,6 +170,7 @@ mod read;
 mod reads;
 mod region;
 mod settings;
+mod silence;
 mod sizes;
 mod sleep;
 mod wire;

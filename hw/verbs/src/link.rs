@@ -11,6 +11,7 @@ use super::credits::{Allowance, Grant};
 use super::memory::{Receives, SendBuffers};
 use super::object::Qp;
 use super::read::Read;
+use super::silence::Silence;
 use super::wire::Signal;
 
 /// Entries of the send queue that messages and READs leave free for signals. Only a few signals are
@@ -91,8 +92,7 @@ pub(super) struct Link {
     /// Whether anything was sent, or received, since the last sweep.
     pub(super) has_sent: bool,
     pub(super) has_received: bool,
-    /// The sweep since which nothing was received although something is under way.
-    silent_since: Option<Instant>,
+    silence: Silence,
 }
 
 impl Link {
@@ -123,7 +123,7 @@ impl Link {
             is_ready: false,
             has_sent: false,
             has_received: true,
-            silent_since: None,
+            silence: Silence::default(),
         }
     }
 
@@ -465,14 +465,11 @@ impl Link {
             self.allowance.release();
             self.signal(Signal::Release, outbox)?;
         }
-        if had_heard {
-            self.silent_since = None;
-            return Ok(());
-        }
-        if !self.has_signalled() {
+        let silent_for = self.silence.look(had_heard, now);
+        if !had_heard && !self.has_signalled() {
             self.probe(outbox)?;
         }
-        if now.duration_since(*self.silent_since.get_or_insert(now)) > silence_max {
+        if silent_for > silence_max {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         Ok(())

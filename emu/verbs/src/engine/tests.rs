@@ -281,6 +281,26 @@ fn requests_wait_for_their_turn() {
     assert_eq!(all.iter().filter(|(_, flags, _)| *flags == DATA).count(), 8);
 }
 
+/// All pairs share the places for requests under way.
+#[test]
+fn a_pair_gets_the_place_that_a_request_of_another_one_frees() {
+    let mut engine = open(4);
+    let fin = NicRequest::Fin { handle: Handle(0), headers: [2; 32], length: 16 };
+    for (pair, requests) in [(PAIR, 16), (18, 4), (19, 1)] {
+        if pair != PAIR {
+            engine.add_pair(pair, true);
+            let ready = PairChange { state: Some(IBV_QPS_RTS), ..PairChange::default() };
+            engine.change_pair(pair, ready);
+        }
+        for _ in 0..requests {
+            engine.queue(pair, fin);
+        }
+    }
+    assert_eq!(engine.wire.begun.len(), 20, "no place is left for the last pair");
+    done(&mut engine, true);
+    assert_eq!(engine.wire.begun.len(), 20, "the last pair has the place that is free");
+}
+
 #[test]
 fn what_a_destroyed_pair_had_under_way_is_flushed_and_answers_to_it_are_stale() {
     let mut engine = open(4);

@@ -392,7 +392,10 @@ unsafe extern "C" fn modify_qp(
 unsafe extern "C" fn destroy_qp(qp: *mut sys::ibv_qp) -> i32 {
     // SAFETY: the caller's promise.
     unsafe {
-        with(|world| world.qps.remove(&(*qp).qp_num));
+        with(|world| {
+            world.qps.remove(&(*qp).qp_num);
+            world.under_way.retain(|posted| posted.from != (*qp).qp_num);
+        });
         free(qp)
     }
 }

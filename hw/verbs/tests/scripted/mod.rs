@@ -19,6 +19,8 @@ use tagmatch_rdma_core_sys as sys;
 use tagmatch_testkit::device;
 use tagmatch_verbs::{Library, Verbs, VerbsConfig};
 
+pub use self::traffic::carry_one;
+
 /// `IBV_TRANSPORT_IWARP`.
 pub const IWARP: i32 = 1;
 
@@ -98,6 +100,9 @@ struct World {
     handles: HashMap<*mut sys::ibv_ah, sys::ibv_ah_attr>,
     last_number: u32,
     failure: Option<Failure>,
+    /// Requests for peers wait until a test has them carried.
+    is_slow: bool,
+    under_way: VecDeque<traffic::Posted>,
     /// How often each call that may fail was made.
     counts: BTreeMap<&'static str, usize>,
 }
@@ -185,6 +190,11 @@ pub fn install(cards: &[Card]) {
 /// A call fails.
 pub fn fail(failure: Option<Failure>) {
     with(|world| world.failure = failure);
+}
+
+/// From now on, what is posted for peers waits for [`carry_one`], or does no more.
+pub fn slow_down(is_slow: bool) {
+    with(|world| world.is_slow = is_slow);
 }
 
 /// How often each call that may fail was made since the devices were installed.

@@ -1,4 +1,4 @@
-//! Requests: each is carried out when it is posted.
+//! Requests: each is carried out when it is posted, or if the network is slow, when a test says so.
 
 use std::ptr::with_exposed_provenance_mut;
 
@@ -57,6 +57,17 @@ pub(super) unsafe extern "C" fn post_recv(
     0
 }
 
+/// A request of a queue pair for a peer, which a slow network has not carried yet.
+pub(super) struct Posted {
+    /// The queue pair that sends it.
+    pub(super) from: u32,
+    wr: sys::ibv_send_wr,
+    /// The memory that the request names. It stays as it is until the request has completed.
+    parts: Vec<sys::ibv_sge>,
+    /// The bytes that the request carries itself.
+    inline: Option<Vec<u8>>,
+}
+
 pub(super) unsafe extern "C" fn post_send(
     qp: *mut sys::ibv_qp,
     wr: *mut sys::ibv_send_wr,
@@ -67,20 +78,77 @@ pub(super) unsafe extern "C" fn post_send(
     }
     // SAFETY: the caller's, and so is the memory that the parts name.
     unsafe {
-        let qp = &mut *qp;
-        let wr = &*wr;
-        let was_failed = qp.state == sys::IBV_QPS_ERR;
-        let is_unheard =
-            !was_failed && qp.qp_type == sys::IBV_QPT_RC && !with(|world| world.is_heard(qp));
-        if is_unheard {
-            qp.state = sys::IBV_QPS_ERR;
+        let wr = *wr;
+        let parts = match wr.num_sge {
+            0 => Vec::new(),
+            count => std::slice::from_raw_parts(wr.sg_list, count as usize).to_vec(),
+        };
+        let is_inline = wr.send_flags & sys::IBV_SEND_INLINE != 0;
+        let inline = is_inline.then(|| gather(&parts));
+        let posted = Posted { from: (*qp).qp_num, wr, parts, inline };
+        let is_late = (*qp).qp_type == sys::IBV_QPT_RC && with(|world| world.is_slow);
+        if is_late {
+            with(|world| world.under_way.push_back(posted));
+        } else {
+            carry_out(&mut *qp, &posted);
         }
-        let qp = &*qp;
-        let is_failed = was_failed || is_unheard;
+    }
+    0
+}
+
+/// A slow network carries the oldest request of the queue pair that `choose` picks: it gets a number
+/// of queue pairs, and gives the place of one. `false`: there is no request.
+pub fn carry_one(choose: impl FnOnce(usize) -> usize) -> bool {
+    let found = with(|world| {
+        let mut senders: Vec<u32> = world.under_way.iter().map(|posted| posted.from).collect();
+        senders.sort_unstable();
+        senders.dedup();
+        if senders.is_empty() {
+            return None;
+        }
+        let from = senders[choose(senders.len())];
+        let at = world.under_way.iter().position(|posted| posted.from == from)?;
+        Some((world.under_way.remove(at)?, world.qps[&from].raw))
+    });
+    // SAFETY: the queue pair exists: its requests leave the list when it is destroyed. The memory of
+    // a request stays until the request has completed.
+    found.is_some_and(|(posted, qp)| unsafe {
+        carry_out(&mut *qp, &posted);
+        true
+    })
+}
+
+/// The bytes of memory that a request names.
+///
+/// # Safety
+/// The memory is there.
+unsafe fn gather(parts: &[sys::ibv_sge]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
+        // SAFETY: the caller's promise.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, part.length as usize) });
+    }
+    bytes
+}
+
+/// # Safety
+/// The memory that the request names is there.
+unsafe fn carry_out(qp: &mut sys::ibv_qp, posted: &Posted) {
+    let Posted { wr, parts, inline, .. } = posted;
+    let was_failed = qp.state == sys::IBV_QPS_ERR;
+    let is_unheard =
+        !was_failed && qp.qp_type == sys::IBV_QPT_RC && !with(|world| world.is_heard(qp));
+    if is_unheard {
+        qp.state = sys::IBV_QPS_ERR;
+    }
+    let qp = &*qp;
+    let is_failed = was_failed || is_unheard;
+    // SAFETY: the form of the union is that of the queue pair; the memory is the caller's promise.
+    unsafe {
         if wr.opcode == sys::IBV_WR_RDMA_READ && !is_failed {
             let mut from = with_exposed_provenance_mut::<u8>(wr.wr.rdma.remote_addr as usize);
-            for at in 0..wr.num_sge as usize {
-                let part = *wr.sg_list.add(at);
+            for part in parts {
                 let to = with_exposed_provenance_mut::<u8>(part.addr as usize);
                 from.copy_to(to, part.length as usize);
                 from = from.add(part.length as usize);
@@ -88,12 +156,7 @@ pub(super) unsafe extern "C" fn post_send(
         }
         // Its receiver learns nothing of it.
         let is_silent = [sys::IBV_WR_RDMA_WRITE, sys::IBV_WR_RDMA_READ].contains(&wr.opcode);
-        let mut bytes = Vec::new();
-        for at in 0..wr.num_sge as usize {
-            let part = *wr.sg_list.add(at);
-            let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
-            bytes.extend_from_slice(std::slice::from_raw_parts(start, part.length as usize));
-        }
+        let bytes = inline.clone().unwrap_or_else(|| gather(parts));
         with(|world| {
             if !is_failed && qp.qp_type == sys::IBV_QPT_UD {
                 let header = world.header(qp, wr.wr.ud.ah);
@@ -124,7 +187,6 @@ pub(super) unsafe extern "C" fn post_send(
             }
         });
     }
-    0
 }
 
 impl World {
@@ -162,7 +224,10 @@ impl World {
         // SAFETY: the queue pair leaves the map when it is destroyed.
         let to = unsafe { &**raw };
         let receives = self.receives.get_mut(&to.srq).unwrap_or(receives);
-        let Some((wr_id, part)) = receives.pop_front() else { return };
+        let Some((wr_id, part)) = receives.pop_front() else {
+            assert!(!self.is_slow || to.qp_type == sys::IBV_QPT_UD, "no buffer for a message");
+            return;
+        };
         assert!(bytes.len() <= part.length as usize);
         let start = with_exposed_provenance_mut::<u8>(part.addr as usize);
         // SAFETY: the buffer is posted, so it is ours until its completion is taken.

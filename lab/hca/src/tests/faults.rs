@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::knobs::programs;
-use super::programs::{Given, Program, segment, turns, word};
+use super::programs::{Given, Program, segment, settings, turns, word};
 use super::tags::with_tags;
 use super::{RELIABLE, REQUEST, REQUEST_ERROR, completions, connected, two};
 use crate::abi::{self, event};
-use crate::fault::{EVENTS, FaultEvent};
+use crate::fault::{DeviceFault, EVENTS, FaultEvent, TimedFault};
 use crate::nic::Letter;
+use crate::settings::Settings;
+use crate::strikes::{Strike, Strikes};
 use crate::wqe::opcode;
 
 /// An event happens to a program's queues.
@@ -153,4 +155,19 @@ fn a_port_with_other_gids_is_not_found_by_the_old_ones() {
         let named = |gid: &[u8]| fabric.ports.named(settings, gid.try_into().unwrap());
         assert_eq!((named(&before), named(&changed)), (None, Some(1)));
     }
+}
+
+#[test]
+fn a_link_that_goes_down_comes_up_again_and_no_other_does() {
+    let fault = DeviceFault::LinkDown { device: Some(7), lasts: Duration::ZERO };
+    let after = Duration::ZERO;
+    let settings =
+        Settings { devices: vec![3, 7], faults: vec![TimedFault { after, fault }], ..settings() };
+    let mut strikes = Strikes::new(std::process::id().cast_signed(), &settings);
+    for event_type in [event::PORT_ERR, event::PORT_ACTIVE] {
+        let events: Vec<_> = strikes.due().iter().filter_map(Strike::event).collect();
+        assert_eq!(events, [(Some(1), FaultEvent { event_type, number: None })]);
+    }
+    assert!(strikes.due().is_empty());
+    assert_eq!(strikes.until_next(), Duration::MAX);
 }
