@@ -9,11 +9,12 @@ use tagmatch_os::wake_socket::{WakeKey, WakeSocket};
 use super::carrying::Carrying;
 use super::cooperative::Claims;
 use super::doorbell::{Doorbell, DoorbellBit};
+use super::learned::LearnedState;
 use super::lifelines::lifeline::Lifeline;
 use super::nonce::OwnNonce;
 use super::peer_memory::PeerMemory;
 use super::processes::{CallingProcess, ReadableProcess};
-use super::ring::{Producer, PushError, Ring};
+use super::ring::{LONG_MESSAGE_BYTES, Producer, PushError, Ring};
 use super::sharing::Sharing;
 
 /// An established connection. Its receiving end is in [`Inboxes`](super::inboxes::Inboxes).
@@ -86,12 +87,16 @@ impl Connection {
 
     /// The choices that were learned for the messages to and from the peer.
     pub(crate) fn learned(&self) -> Vec<LearnedChoice> {
-        let laps = self.producer.learned_laps().map(|state| {
-            let lengths = 0..=self.message_max as usize;
+        let laps = self.producer.learned_laps().into_iter().flat_map(|states| {
+            let long = LONG_MESSAGE_BYTES as usize;
             let ways = ["short laps of the ring", "whole laps"];
-            state.describe(LearnedChoice::new(LearnedDirection::Sent, lengths, ways))
+            let row = |state: LearnedState, lengths| {
+                state.describe(LearnedChoice::new(LearnedDirection::Sent, lengths, ways))
+            };
+            let [of_short, of_long] = states;
+            [row(of_short, 0..=long - 1), row(of_long, long..=long.max(self.message_max as usize))]
         });
-        let sent = laps.into_iter().chain(self.carrying.learned());
+        let sent = laps.chain(self.carrying.learned());
         sent.chain(self.sharing.learned()).collect()
     }
 

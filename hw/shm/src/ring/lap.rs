@@ -3,7 +3,9 @@
 //! A lap that ends early, as soon as its reader keeps up, uses few lines again and again, which
 //! stay in the caches. On Xeon processors of 2023, a line is dear that is written soon after the
 //! reader had it: a lap of all lines takes two thirds of the time for windows of 256 bytes. On an
-//! EPYC it is the other way round. So a writer that is busy learns it.
+//! EPYC it is the other way round, but for messages of 4 KiB and more, which the writer of a short
+//! lap would take back from the reader's own cache. So a writer that is busy learns it, for short
+//! and for long messages apart.
 
 use std::time::Instant;
 
@@ -22,14 +24,26 @@ const LAPS_OF_ONE_LENGTH: u32 = 64;
 /// waits for its reader.
 const LINES_TIMED: u32 = 4096;
 
+/// The payload of the shortest long message.
+pub(crate) const LONG_MESSAGE_BYTES: u32 = (2 << 10) + 1;
+/// The lines of the shortest long message, with its slot and with what a header takes of its run.
+const LONG_MESSAGE_LINES: u32 = LONG_MESSAGE_BYTES / LINE_BYTES + 2;
+
 /// Samples are sixteenths of a nanosecond a line of 64 bytes, so that a quarter of a percent shows.
 const COSTS_PER_NS: u32 = 16;
 
 /// Whether laps end early, learned from the time that lines take.
 pub(super) struct LapChoice {
-    learned: Learned,
+    /// For laps of short messages.
+    short: Learned,
+    /// For laps that have long messages in them.
+    long: Learned,
     /// Nothing is learned.
     is_pinned: bool,
+    /// The laps have long messages in them.
+    is_long: bool,
+    /// A long message was seen since the sample began.
+    has_seen_long: bool,
     began: Option<Instant>,
     /// Lines of all laps that have ended since then, less the lines of the first that were used
     /// before.
@@ -42,8 +56,16 @@ impl LapChoice {
         // After so many samples, a lap that is as long as the ring has used all of its lines once.
         let left_out = geometry.lines().div_ceil(LINES_TIMED);
         let start = if pinned == Some(false) { Alternative::Second } else { Alternative::First };
-        let learned = Learned::new(start, left_out as usize);
-        LapChoice { learned, is_pinned: pinned.is_some(), began: None, lines: 0 }
+        let learned = || Learned::new(start, left_out as usize);
+        LapChoice {
+            short: learned(),
+            long: learned(),
+            is_pinned: pinned.is_some(),
+            is_long: false,
+            has_seen_long: false,
+            began: None,
+            lines: 0,
+        }
     }
 
     /// As `new`; `None` where laps always end early.
@@ -51,16 +73,26 @@ impl LapChoice {
         (pinned != Some(true)).then(|| Box::new(Self::new(geometry, pinned)))
     }
 
-    /// The choice between both ways, for a person; `None` if nothing is learned.
-    pub(super) fn state(&self) -> Option<LearnedState> {
+    /// The choices for short and for long messages, for a person; `None` if nothing is learned.
+    pub(super) fn states(&self) -> Option<[LearnedState; 2]> {
         let figures_per_ns = f64::from(COSTS_PER_NS * LINE_BYTES);
-        (!self.is_pinned).then(|| self.learned.state(figures_per_ns))
+        let states = [&self.short, &self.long].map(|learned| learned.state(figures_per_ns));
+        (!self.is_pinned).then_some(states)
+    }
+
+    fn learned(&mut self) -> &mut Learned {
+        if self.is_long { &mut self.long } else { &mut self.short }
+    }
+
+    fn ends_early(&mut self) -> bool {
+        self.learned().way() == Alternative::First
     }
 
     /// The writer has gone on to other lines, of this lap.
     pub(super) fn follow(&mut self, geometry: Geometry, lap: &mut Lap) {
-        (self.began, self.lines) = (None, 0);
-        if self.learned.way() == Alternative::Second {
+        self.began = None;
+        self.lines = 0;
+        if !self.ends_early() {
             lap.set_ends_early(geometry, false);
         }
     }
@@ -71,20 +103,49 @@ impl LapChoice {
         self.lines = self.lines.wrapping_add(filled);
     }
 
-    /// The writer is at this line. Gives how it changes, if it does: whether laps end early.
-    pub(super) fn at(&mut self, line: u32, clock: impl FnOnce() -> Instant) -> Option<bool> {
+    /// The writer is at this line, with a message of `message_lines`. Gives how it changes, if it
+    /// does: whether laps end early.
+    pub(super) fn at(
+        &mut self,
+        line: u32,
+        message_lines: u32,
+        clock: impl FnOnce() -> Instant,
+    ) -> Option<bool> {
+        let is_message_long = message_lines >= LONG_MESSAGE_LINES;
+        self.has_seen_long |= is_message_long;
+        if is_message_long && !self.is_long {
+            return self.change_length(line);
+        }
         let lines = self.lines.wrapping_add(line);
         if lines < LINES_TIMED {
             return None;
         }
+        if self.is_long && !self.has_seen_long {
+            return self.change_length(line);
+        }
         let now = clock();
-        // Subtracts `line` when the lap ends, since its first lines are counted here.
-        self.lines = 0u32.wrapping_sub(line);
+        self.begin_sample(line);
         let began = self.began.replace(now).filter(|_| !self.is_pinned)?;
         let ns = now.duration_since(began).as_nanos();
         let cost = ns * u128::from(COSTS_PER_NS) / u128::from(lines);
-        let has_changed = self.learned.sample(u32::try_from(cost).unwrap_or(u32::MAX));
-        has_changed.then(|| self.learned.way() == Alternative::First)
+        let has_changed = self.learned().sample(u32::try_from(cost).unwrap_or(u32::MAX));
+        has_changed.then(|| self.ends_early())
+    }
+
+    fn begin_sample(&mut self, line: u32) {
+        // Subtracts `line` when the lap ends, since its first lines are counted here.
+        self.lines = 0u32.wrapping_sub(line);
+        self.has_seen_long = false;
+    }
+
+    /// From this line on, laps have long messages in them, or no longer. Gives how laps change.
+    fn change_length(&mut self, line: u32) -> Option<bool> {
+        let ended_early = self.ends_early();
+        self.is_long = !self.is_long;
+        self.began = None;
+        self.begin_sample(line);
+        let ends_early = self.ends_early();
+        (ends_early != ended_early).then_some(ends_early)
     }
 }
 
@@ -223,41 +284,57 @@ mod tests {
 
     use super::*;
 
-    /// Goes through so many lines, in laps as long as the choice says, which take so long for each
-    /// line in short and in long laps.
-    fn write(choice: &mut LapChoice, lines: u32, ns: [u64; 2]) {
-        const STEP: u32 = 32;
+    /// Goes through so many lines with messages of `message_lines`, in laps as long as the choice
+    /// says, which take so long for each line in short and in long laps.
+    fn write(choice: &mut LapChoice, message_lines: u32, lines: u32, ns: [u64; 2]) -> Lap {
         let geometry = Geometry::new(256 << 10).unwrap();
         let mut lap = Lap::first(geometry, 0);
         choice.follow(geometry, &mut lap);
         let mut now = Instant::now();
         let mut line = 0;
-        for _ in 0..lines / STEP {
-            line += STEP;
-            now += Duration::from_nanos(u64::from(STEP) * ns[usize::from(!lap.ends_early)]);
+        for _ in 0..lines / message_lines {
+            line += message_lines;
+            let way = usize::from(!lap.ends_early);
+            now += Duration::from_nanos(u64::from(message_lines) * ns[way]);
             if line >= lap.lines_min {
                 choice.ended(line);
                 line = 0;
             }
-            if let Some(ends_early) = choice.at(line, || now) {
+            if let Some(ends_early) = choice.at(line, message_lines, || now) {
                 lap.set_ends_early(geometry, ends_early);
             }
+        }
+        lap
+    }
+
+    const SHORT: u32 = LONG_MESSAGE_LINES - 2;
+    const LONG: u32 = LONG_MESSAGE_LINES;
+
+    #[test]
+    fn laps_become_as_long_as_makes_lines_cheaper() {
+        for message_lines in [SHORT, LONG] {
+            let geometry = Geometry::new(256 << 10).unwrap();
+            let mut choice = LapChoice::new(geometry, None);
+            let lap = write(&mut choice, message_lines, 3 * 18 * LINES_TIMED, [17, 12]);
+            assert_eq!(lap.lines_min, geometry.lines());
+            let lap = write(&mut choice, message_lines, 200 * 18 * LINES_TIMED, [12, 17]);
+            assert_eq!(lap.lines_min, LINES_MIN);
         }
     }
 
     #[test]
-    fn laps_become_as_long_as_makes_lines_cheaper() {
+    fn long_messages_say_nothing_about_laps_of_short_ones() {
         let geometry = Geometry::new(256 << 10).unwrap();
         let mut choice = LapChoice::new(geometry, None);
-        write(&mut choice, 3 * 18 * LINES_TIMED, [17, 12]);
-        assert_eq!(choice.learned.way(), Alternative::Second);
-        let mut lap = Lap::first(geometry, 0);
-        choice.follow(geometry, &mut lap);
-        assert_eq!(lap.lines_min, geometry.lines());
-        write(&mut choice, 200 * 18 * LINES_TIMED, [12, 17]);
-        assert_eq!(choice.learned.way(), Alternative::First);
-        lap.set_ends_early(geometry, true);
-        assert_eq!(lap.lines_min, LINES_MIN);
+        assert!(!write(&mut choice, LONG, 3 * 18 * LINES_TIMED, [17, 12]).ends_early);
+        // The last long message is seen in the first sample of short ones.
+        assert!(write(&mut choice, SHORT, 3 * LINES_TIMED, [12, 17]).ends_early);
+        assert!(!write(&mut choice, LONG, LONG, [17, 12]).ends_early);
+        // One long message in each sample keeps laps as they are for long ones.
+        for _ in 0..20 {
+            assert!(!write(&mut choice, SHORT, LINES_TIMED / 2, [12, 17]).ends_early);
+            assert!(!write(&mut choice, LONG, LONG, [17, 12]).ends_early);
+        }
     }
 
     #[test]

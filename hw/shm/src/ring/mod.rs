@@ -60,6 +60,7 @@ pub(crate) mod slot;
 
 pub(crate) use consumer::Consumer;
 pub(crate) use geometry::Geometry;
+pub(crate) use lap::LONG_MESSAGE_BYTES;
 pub(crate) use memory::Ring;
 pub(crate) use piggyback::Piggyback;
 pub(crate) use producer::{Producer, PushError};

@@ -123,9 +123,10 @@ impl Producer {
         self
     }
 
-    /// The choice between short and whole laps, for a person.
-    pub(crate) fn learned_laps(&self) -> Option<LearnedState> {
-        self.lap_choice.as_ref()?.state()
+    /// The choice between short and whole laps, for a person: that of messages shorter than
+    /// [`LONG_MESSAGE_BYTES`], and that of longer ones.
+    pub(crate) fn learned_laps(&self) -> Option<[LearnedState; 2]> {
+        self.lap_choice.as_ref()?.states()
     }
 
     /// The ring that this end writes.
@@ -264,7 +265,7 @@ impl Producer {
         polls: Option<&u32>,
     ) -> Result<SlotPlace, PushError> {
         self.look_at_peer_progress()?;
-        self.choose_laps();
+        self.choose_laps(lines);
         let mut known = self.known_place(lines, way);
         if self.ring.is_short() && self.outgrows_short_lines(lines, known, polls) {
             self.load_published()?;
@@ -285,12 +286,13 @@ impl Producer {
         Ok(place)
     }
 
-    /// Goes on with longer or shorter laps, if they have turned out to be faster.
-    fn choose_laps(&mut self) {
+    /// Goes on with longer or shorter laps, if they have turned out to be faster for messages like
+    /// this one, of so many lines.
+    fn choose_laps(&mut self, message_lines: u32) {
         let geometry = self.ring.geometry();
         let line = geometry.line(self.produced);
         if let Some(choice) = self.lap_choice.as_mut().filter(|_| !self.ring.is_short())
-            && let Some(ends_early) = choice.at(line, Instant::now)
+            && let Some(ends_early) = choice.at(line, message_lines, Instant::now)
         {
             self.lap.set_ends_early(geometry, ends_early);
         }
