@@ -25,9 +25,9 @@ const LAPS_OF_ONE_LENGTH: u32 = 64;
 const LINES_TIMED: u32 = 4096;
 
 /// The payload of the shortest long message.
-pub(crate) const LONG_MESSAGE_BYTES: u32 = (2 << 10) + 1;
-/// The lines of the shortest long message, with its slot and with what a header takes of its run.
-const LONG_MESSAGE_LINES: u32 = LONG_MESSAGE_BYTES / LINE_BYTES + 2;
+pub(crate) const LONG_MESSAGE_BYTES: u32 = 2 << 10;
+/// The lines of the shortest long message, with its slot.
+const LONG_MESSAGE_LINES: u32 = LONG_MESSAGE_BYTES / LINE_BYTES + 1;
 
 /// Samples are sixteenths of a nanosecond a line of 64 bytes, so that a quarter of a percent shows.
 const COSTS_PER_NS: u32 = 16;
