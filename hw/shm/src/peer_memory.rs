@@ -1,10 +1,10 @@
 //! The memory of a peer's device, mapped for reading, and for writing if the peer has regions that
 //! others access by themselves.
 //!
-//! The peer can write all of it at any time, so nothing but the contents of received messages
-//! and regions depends on it. The mapping is safe to read even if the peer is hostile or dead: the peer can't
-//! shrink the memfd, and only the peer's own mapping of it can have pages withheld
-//! (userfaultfd(2)). So such a read never waits for a peer.
+//! The peer can write all of it at any time, so nothing but the contents of received messages and
+//! regions depends on it. The mapping is safe to read even if the peer is hostile or dead: the peer
+//! can't shrink the memfd, and only the peer's own mapping of it can have pages withheld
+//! (userfaultfd(2)). So such a read never waits for a peer, and a write doesn't either.
 //!
 //! **Memory of the device is mapped by peers.** A large buffer from `Worker::buffer` lies in a
 //! memfd, whose descriptor each peer gets with the hello and maps for reading. A rendezvous out of
