@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use tagmatch_device::{Buffer, PeerId};
+use tagmatch_device::{Buffer, PeerId, RegionSpan};
 use tagmatch_fallback::{
     AtomicOp, AtomicType, ElementUse, Fault, Posted, RemoteAction, RemoteOperation,
 };
 
-use crate::access::Access;
+use crate::access::{Access, State};
 use crate::end::QueuedRequest;
 use crate::envelope::{Peer, Received, Sent};
 use crate::error::{Error, Failed};
@@ -125,12 +125,19 @@ impl<A: Access> Remote<A> {
 
     /// Writes the buffer's bytes into the region, from `at` on.
     pub fn put(&self, at: u64, buffer: impl Into<Buffer>) -> Request<Sent, A> {
-        self.begin(at, RemoteAction::Put { from: buffer.into(), notice: None })
+        self.begin_sent(at, RemoteAction::Put { from: buffer.into(), notice: None })
     }
 
     /// As [`put`](Self::put), of a copy of the bytes, which may be used again at once.
     pub fn put_inline(&self, at: u64, bytes: &[u8]) -> Request<Sent, A> {
-        self.put(at, bytes.to_vec())
+        let Token { key, place, .. } = self.token;
+        let to = RegionSpan { key: key.0, place, offset: at };
+        let put = |state: &mut State| state.engine.as_dyn_mut().put_at_once(self.peer, to, bytes);
+        if self.access.with(put) {
+            return Request::sent(Buffer::default());
+        }
+        let from = bytes.to_vec().into();
+        self.begin(at, RemoteAction::Put { from, notice: None })
     }
 
     /// As [`put`](Self::put), and tells the region's owner once the bytes are there, who takes the
@@ -156,7 +163,7 @@ impl<A: Access> Remote<A> {
         operands: impl Into<Buffer>,
     ) -> Request<Sent, A> {
         match elements(op, of, operands.into(), false) {
-            Ok(action) => self.begin(at, action),
+            Ok(action) => self.begin_sent(at, action),
             Err(buffer) => Request::refused(Error::Operation(Fault::BadOperands), buffer),
         }
     }
@@ -260,9 +267,23 @@ impl<A: Access> Remote<A> {
         self.queue(at, RemoteAction::Atomic { element, operands, count, old }, context)
     }
 
-    fn posted(&self, at: u64, action: RemoteAction, context: Option<u64>) -> Posted {
+    fn operation(&self, at: u64, action: RemoteAction) -> RemoteOperation {
         let Token { key, place, .. } = self.token;
-        let operation = RemoteOperation { peer: self.peer, key, place, offset: at, action };
+        RemoteOperation { peer: self.peer, key, place, offset: at, action }
+    }
+
+    /// An operation that needs no request if it can be done at once.
+    fn begin_sent(&self, at: u64, action: RemoteAction) -> Request<Sent, A> {
+        let mut operation = self.operation(at, action);
+        let do_at_once = |state: &mut State| state.engine.as_dyn_mut().do_at_once(&mut operation);
+        if self.access.with(do_at_once) {
+            return Request::sent(operation.action.into_buffer());
+        }
+        self.begin(at, operation.action)
+    }
+
+    fn posted(&self, at: u64, action: RemoteAction, context: Option<u64>) -> Posted {
+        let operation = self.operation(at, action);
         self.access.with(|state| {
             let posted = state.engine.as_dyn_mut().begin_remote(operation);
             match context {

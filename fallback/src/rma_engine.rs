@@ -1,6 +1,6 @@
 //! The calls of one-sided operations, which both engines have.
 
-use tagmatch_device::{Buffer, PeerId, RegionPlace};
+use tagmatch_device::{Buffer, PeerId, RegionPlace, RegionSpan};
 
 use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
@@ -71,6 +71,19 @@ pub trait RmaEngine {
     /// and visible to the owner's processors.
     fn begin_remote(&mut self, operation: RemoteOperation) -> Posted {
         refuse(NOT_CARRIED, operation.action.into_buffer())
+    }
+
+    /// Does an operation in this call, if none to this peer is under way and the device can.
+    /// `false`: it is to [begin](RmaEngine::begin_remote). `true`: it has ended, without a request.
+    fn do_at_once(&mut self, operation: &mut RemoteOperation) -> bool {
+        let _ = operation;
+        false
+    }
+
+    /// As [`RmaEngine::do_at_once`], of a put.
+    fn put_at_once(&mut self, peer: PeerId, to: RegionSpan, bytes: &[u8]) -> bool {
+        let _ = (peer, to, bytes);
+        false
     }
 
     /// Operations to this peer that begin later take effect after all that have begun.

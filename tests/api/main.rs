@@ -17,6 +17,7 @@ mod pair;
 mod queue;
 mod random;
 mod raw_memory;
+mod region_memory;
 mod requests;
 mod sleepers;
 mod slices;

@@ -12,11 +12,11 @@ use tagmatch_testkit::random::Random;
 use crate::common::{Ability, config, counterpart, device, has};
 use crate::pair::{Pair, SIZES, bytes, pair, pair_with};
 
-type LocalRegion = Region<tagmatch::Local>;
-type LocalRemote = Remote<tagmatch::Local>;
+pub(crate) type LocalRegion = Region<tagmatch::Local>;
+pub(crate) type LocalRemote = Remote<tagmatch::Local>;
 
 /// Two workers with the usual settings, and two whose one-sided operations are messages always.
-fn pairs() -> [Pair; 2] {
+pub(crate) fn pairs() -> [Pair; 2] {
     let config = config();
     let device = match config.device.clone() {
         DeviceConfig::Shm(shm) => DeviceConfig::Shm(shm.direct_regions(false)),
@@ -30,7 +30,7 @@ fn pairs() -> [Pair; 2] {
 }
 
 /// A region of `b`, and `a`'s way to it. `None`: the device has no one-sided operations.
-fn exposed(
+pub(crate) fn exposed(
     p: &Pair,
     memory: impl Into<Buffer>,
     rights: Rights,
@@ -49,13 +49,13 @@ fn exposed(
     Some((region, remote))
 }
 
-fn contents(region: &LocalRegion) -> Vec<u8> {
+pub(crate) fn contents(region: &LocalRegion) -> Vec<u8> {
     let mut all = vec![0; region.len()];
     region.read(0, &mut all).unwrap();
     all
 }
 
-fn refusal<T: tagmatch::Output>(p: &Pair, request: Request<T>) -> RemoteFault {
+pub(crate) fn refusal<T: tagmatch::Output>(p: &Pair, request: Request<T>) -> RemoteFault {
     fault_of(p.end(request)).unwrap()
 }
 
@@ -139,40 +139,6 @@ fn over_tcp_long_puts_and_gets_are_streamed_and_keep_their_order_beside_messages
     assert!(contents(&region) == expected);
     // The gets are messages: some were under way when they began.
     assert_eq!(p.a.counters().direct_remote, 20 * 3);
-}
-
-#[test]
-fn elements_that_the_owner_and_a_peer_change_lose_no_change() {
-    const CHANGES: u64 = 500;
-    for p in pairs() {
-        if !has(Ability::OneSided) {
-            return;
-        }
-        let region = p.b.expose_region(p.b.buffer(1 << 20), Rights::ALL).unwrap();
-        let from_a = p.a.attach(p.to_b, &region.token()).unwrap();
-        let from_b = p.b.attach(p.b.oneself(), &region.token()).unwrap();
-        region.write(0, &[0; 24]).unwrap();
-        // The owner changes the elements by messages to itself.
-        let change = |remote: &LocalRemote| {
-            let ones = [1u64; 3].map(u64::to_ne_bytes).concat();
-            remote.fetch(0, AtomicOp::Sum, AtomicType::U64, ones)
-        };
-        for _ in 0..CHANGES {
-            let requests = [change(&from_a), change(&from_b)];
-            let olds = requests.map(|request| p.ok(request).data().to_vec());
-            assert_ne!(olds[0], olds[1]);
-        }
-        assert_eq!(contents(&region)[..24], [2 * CHANGES; 3].map(u64::to_ne_bytes).concat());
-        let direct = p.a.counters().direct_remote;
-        assert!(direct == 0 || direct == CHANGES && device() == "shm", "{direct}");
-        // An element that lies at no multiple of its size is the owner's alone to change.
-        let swap = [7u64, 8].map(u64::to_ne_bytes).concat();
-        region.write(100, &7u64.to_ne_bytes()).unwrap();
-        let old = p.ok(from_a.fetch(100, AtomicOp::CompareSwap, AtomicType::U64, swap));
-        assert_eq!(old.data(), 7u64.to_ne_bytes());
-        assert_eq!(contents(&region)[100..108], 8u64.to_ne_bytes());
-        assert_eq!(p.a.counters().direct_remote, direct);
-    }
 }
 
 #[test]
@@ -440,61 +406,6 @@ fn long_operations_wake_threads_that_sleep() {
         assert!(worker.flush_remote(peer, Duration::from_secs(20)).unwrap());
     }
     drop(progress);
-}
-
-/// `TAGMATCH_REGIONS=100000` asks for more.
-#[test]
-fn thousands_of_regions_are_reached_each_by_its_token() {
-    let count = std::env::var("TAGMATCH_REGIONS").map_or(2000, |count| count.parse().unwrap());
-    let p = pair();
-    let expose = |number: u64| exposed(&p, number.to_ne_bytes().to_vec(), Rights::ALL);
-    let all: Vec<_> = (0..count).map_while(expose).collect();
-    assert!(
-        size_of::<LocalRemote>() <= 64,
-        "an attached region takes {}",
-        size_of::<LocalRemote>()
-    );
-    for (number, (_, remote)) in (0u64..).zip(&all) {
-        assert_eq!(p.ok(remote.get(0, vec![0; 8])).data(), number.to_ne_bytes());
-        p.ok(remote.put(0, (!number).to_ne_bytes().to_vec()));
-    }
-    for (number, (region, remote)) in (0u64..).zip(all) {
-        assert_eq!(region.close()[..], (!number).to_ne_bytes());
-        if number.is_multiple_of(100) {
-            assert_eq!(refusal(&p, remote.get(0, vec![0; 8])), RemoteFault::NoRegion);
-        }
-    }
-}
-
-/// Over shared memory the peer's changes are its processor's, and the owner's are messages to
-/// itself.
-#[test]
-fn an_element_that_a_peer_and_its_owner_change_at_the_same_time_loses_no_change() {
-    const CHANGES: u64 = 20_000;
-    let owner = SharedWorker::new(counterpart(&config())).unwrap();
-    let Ok(region) = owner.expose_region(owner.buffer(1 << 20), Rights::ALL) else { return };
-    region.write(0, &[0; 8]).unwrap();
-    let address = owner.address();
-    let token = region.token();
-    let one = || 1u64.to_ne_bytes().to_vec();
-    let peer = std::thread::spawn(move || {
-        let worker = Worker::new(config()).unwrap();
-        let remote = worker.attach(worker.connect(&address).unwrap(), &token).unwrap();
-        for _ in 0..CHANGES {
-            remote.atomic(0, AtomicOp::Sum, AtomicType::U64, one()).wait().unwrap();
-        }
-    });
-    let own = owner.attach(owner.oneself(), &region.token()).unwrap();
-    for _ in 0..CHANGES {
-        own.atomic(0, AtomicOp::Sum, AtomicType::U64, one()).wait().unwrap();
-    }
-    while !peer.is_finished() {
-        owner.progress();
-    }
-    peer.join().unwrap();
-    let mut sum = [0; 8];
-    region.read(0, &mut sum).unwrap();
-    assert_eq!(u64::from_ne_bytes(sum), 2 * CHANGES);
 }
 
 #[test]

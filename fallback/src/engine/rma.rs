@@ -1,6 +1,6 @@
 //! One-sided operations on the engine that matches.
 
-use tagmatch_device::{Buffer, Device, PeerId, RegionPlace};
+use tagmatch_device::{Buffer, Device, PeerId, QuickAccess, RegionPlace, RegionSpan};
 
 use crate::engine::Engine;
 use crate::error::Fault;
@@ -64,8 +64,7 @@ impl<D: Device> RmaEngine for Engine<D> {
 
     #[cold]
     fn begin_remote(&mut self, operation: RemoteOperation) -> Posted {
-        let Engine { core, device, .. } = self;
-        let state = core.state_mut();
+        let state = self.core.state_mut();
         let peer = operation.peer;
         let action = operation.action.checked()?;
         if let Some(fault) = state.fault_of(peer) {
@@ -77,14 +76,30 @@ impl<D: Device> RmaEngine for Engine<D> {
                 slices::of_owner(action.into_buffer()),
             );
         };
-        let operation = RemoteOperation { action, ..operation };
-        let done = state.rma.do_at_once(device, request, operation, &mut state.requests);
-        if let Err(operation) = done {
+        let mut operation = RemoteOperation { action, ..operation };
+        let is_done = self.do_at_once(&mut operation);
+        let state = self.core.state_mut();
+        if is_done {
+            operation.end(request, &mut state.requests);
+        } else {
             state.rma.begin(request, operation);
             state.todo.push(Todo::Flush(peer));
             self.settle();
         }
         Ok(request)
+    }
+
+    fn do_at_once(&mut self, operation: &mut RemoteOperation) -> bool {
+        let Engine { core, device, .. } = self;
+        let RemoteOperation { peer, key, place, offset, ref mut action } = *operation;
+        let of = RegionSpan { key: key.0, place, offset };
+        let rma = &mut core.state_mut().rma;
+        action.do_at_once(|access| rma.access_at_once(device, peer, of, access))
+    }
+
+    fn put_at_once(&mut self, peer: PeerId, to: RegionSpan, bytes: &[u8]) -> bool {
+        let Engine { core, device, .. } = self;
+        core.state_mut().rma.access_at_once(device, peer, to, QuickAccess::Write(bytes))
     }
 
     fn fence(&mut self, peer: PeerId) {

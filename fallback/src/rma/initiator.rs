@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, Device, ElementChanges, PeerId,
-    QuickAccess, Refused as DeviceRefused, RegionAccess, RegionPlace, RegionSpan,
+    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, ElementChanges, PeerId, QuickAccess,
+    Refused as DeviceRefused, RegionAccess, RegionPlace, RegionSpan,
 };
 use tagmatch_soft::Tag;
 
@@ -79,8 +79,9 @@ impl RemoteAction {
         })
     }
 
-    /// Lets `access` do the action in one call. `false`: messages have to do it.
-    fn do_at_once(&mut self, mut access: impl FnMut(QuickAccess<'_>) -> bool) -> bool {
+    /// Lets `access` do the action in one call. `false`: it is left to begin. A buffer of several
+    /// slices shows no bytes, and no bytes are accessed in this way.
+    pub(crate) fn do_at_once(&mut self, mut access: impl FnMut(QuickAccess<'_>) -> bool) -> bool {
         match self {
             RemoteAction::Put { from, notice: None } => access(QuickAccess::Write(from)),
             RemoteAction::Put { .. } => false,
@@ -88,20 +89,23 @@ impl RemoteAction {
                 into.room().is_some_and(|room| access(QuickAccess::Read(room)))
             }
             RemoteAction::Atomic { element, operands, count, old } => {
-                let mut old = old.as_mut().map(Buffer::as_mut_slice);
-                if let Some(None) = old {
-                    return false;
-                }
-                let old = old.as_mut().and_then(Option::as_deref_mut);
                 let size = element.of.size();
-                let change = &mut element.change(operands, old);
-                access(QuickAccess::Change(ElementChanges { size, count: *count, change }))
+                let count = *count;
+                let bytes = size.checked_mul(count);
+                let has_old = old.is_some();
+                let old = old.as_mut().and_then(Buffer::as_mut_slice);
+                let fits = element.operand_bytes(count) == Some(operands.len())
+                    && old.as_ref().map_or(!has_old, |old| Some(old.len()) == bytes);
+                fits && {
+                    let change = &mut element.change(operands, old);
+                    access(QuickAccess::Change(ElementChanges { size, count, change }))
+                }
             }
         }
     }
 
     /// The buffer that the operation's owner gets back.
-    pub(crate) fn into_buffer(self) -> Buffer {
+    pub fn into_buffer(self) -> Buffer {
         match self {
             RemoteAction::Put { from, .. } => from,
             RemoteAction::Get { into } => into,
@@ -132,6 +136,14 @@ pub struct RemoteOperation {
     pub offset: u64,
     /// The put, get or atomic operation.
     pub action: RemoteAction,
+}
+
+impl RemoteOperation {
+    /// Ends the request of an operation that was done at once.
+    pub(crate) fn end(self, request: RequestId, requests: &mut Requests) {
+        let result = Ok(status_of(self.peer, &self.action));
+        end(requests, request, self.action, result);
+    }
 }
 
 /// An operation that has no answer yet, or not all of them.
@@ -243,26 +255,6 @@ impl InitiatorSide {
             fault: None,
             is_sent: false,
         });
-    }
-
-    /// Lets the device do an operation in this call, and ends it.
-    ///
-    /// # Errors
-    /// The operation: others are under way, or the device can't do it.
-    pub(crate) fn do_at_once(
-        device: &mut impl Device,
-        request: RequestId,
-        mut operation: RemoteOperation,
-        requests: &mut Requests,
-    ) -> Result<(), RemoteOperation> {
-        let RemoteOperation { peer, key, place, offset, ref mut action } = operation;
-        let of = RegionSpan { key: key.0, place, offset };
-        if place.is_none() || !action.do_at_once(|access| device.access_at_once(peer, of, access)) {
-            return Err(operation);
-        }
-        let result = Ok(status_of(peer, action));
-        end(requests, request, operation.action, result);
-        Ok(())
     }
 
     /// The next operation, for the device to do without a message. `None`: there is none that the

@@ -10,11 +10,13 @@
 //!
 //! **Without messages.** A device may do puts and gets by itself ([`Device::access`]). It gets them
 //! in their order, and only while none to this peer is under way by messages; no message of
-//! another operation goes out to the peer until they have ended. So the order below holds as if
-//! these operations were messages whose answers have come. A device that is given an operation
-//! while it does another one keeps the order among them ([`AccessLimits`]). What the device can't
-//! do, or finds anything wrong with, messages do: the owner says what is wrong. A put with a
-//! notice, an atomic operation, and an operation without bytes are messages always.
+//! another operation goes out to the peer until they have ended. What it does in one call
+//! ([`Device::access_at_once`]) has no place among the operations at all, and is done only while
+//! none to the peer is under way. So the order below holds as if these operations were messages
+//! whose answers have come. A device that is given an operation while it does another one keeps the
+//! order among them ([`AccessLimits`]). What the device can't do, or finds anything wrong with,
+//! messages do: the owner says what is wrong. A put with a notice, an atomic operation that isn't
+//! done in one call, and an operation without bytes are messages always.
 //!
 //! [`AccessLimits`]: tagmatch_device::AccessLimits
 //!
@@ -35,7 +37,9 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tagmatch_device::{AccessEnd, Buffer, Bytes, Device, Outgoing, PeerId, Refused};
+use tagmatch_device::{
+    AccessEnd, Buffer, Bytes, Device, Outgoing, PeerId, QuickAccess, Refused, RegionSpan,
+};
 
 use crate::error::Fault;
 use crate::peers::peer::Peer;
@@ -98,23 +102,20 @@ impl Rma {
         Rma { regions, peers: BTreeMap::new(), notices: VecDeque::new(), direct: 0 }
     }
 
-    /// Lets the device do an operation in this call, if none to this peer is under way.
-    ///
-    /// # Errors
-    /// The operation, which is to [begin](Self::begin).
-    pub(crate) fn do_at_once<D: Device>(
+    /// Lets the device do an access in this call, if no operation to this peer is under way.
+    #[inline]
+    pub(crate) fn access_at_once<D: Device>(
         &mut self,
         device: &mut D,
-        request: RequestId,
-        operation: RemoteOperation,
-        requests: &mut Requests,
-    ) -> Result<(), RemoteOperation> {
-        if self.under_way(operation.peer) > 0 {
-            return Err(operation);
-        }
-        InitiatorSide::do_at_once(device, request, operation, requests)?;
-        self.direct += 1;
-        Ok(())
+        peer: PeerId,
+        of: RegionSpan,
+        access: QuickAccess<'_>,
+    ) -> bool {
+        let is_done = !of.place.is_none()
+            && self.under_way(peer) == 0
+            && device.access_at_once(peer, of, access);
+        self.direct += u64::from(is_done);
+        is_done
     }
 
     /// Begins an operation.
