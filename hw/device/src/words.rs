@@ -69,6 +69,7 @@ pub unsafe fn change_elements_at(first: *mut u8, changes: ElementChanges<'_>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use super::*;
 
