@@ -15,8 +15,8 @@ use tagmatch_os::notice;
 /// What people can set so that their MPI library does without these operations.
 const REMEDY: &str = "The MPI library may wait for it for ever. MPICH does without it unless \
     MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL is read or write: leave that at auto. Intel MPI needs it for \
-    one-sided operations of more than some 12,000 bytes: run these with FI_PROVIDER=tcp. The \
-    provider has remote memory access and atomic operations with TAGMATCH_FI_ONE_SIDED=on. See \
+    one-sided operations of more than some 12,000 bytes. The provider has remote memory access \
+    and atomic operations with TAGMATCH_FI_ONE_SIDED=on. See \
     docs/provider.md, What is not supported.";
 
 /// An operation that there is not.

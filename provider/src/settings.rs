@@ -120,7 +120,7 @@ impl Settings {
         let messages = parsed(UNEXPECTED_MESSAGES, text(UNEXPECTED_MESSAGES), unexpected_messages)?;
         let drain = parsed(DRAIN_SECONDS, text(DRAIN_SECONDS), seconds)?;
         let is_written = parsed(SENDER_WRITES, text(SENDER_WRITES), on_or_off)?.unwrap_or(false);
-        let has_one_sided = parsed(ONE_SIDED, text(ONE_SIDED), on_or_off)?.unwrap_or(false);
+        let one_sided = parsed(ONE_SIDED, text(ONE_SIDED), on_off_or_auto)?.flatten();
         let mut device =
             device(&device_name).map_err(|expected| wrong(DEVICE, &device_name, expected))?;
         if let Some(verbs) = verbs(&mut device) {
@@ -134,7 +134,7 @@ impl Settings {
             unexpected_bytes,
             unexpected_messages: messages.unwrap_or(most),
             drain_timeout: drain.unwrap_or(defaults.drain_timeout),
-            has_one_sided,
+            has_one_sided: one_sided.unwrap_or_else(|| is_measured(&device)),
             device,
             device_name,
             hw_tags: parsed(HW_TAGS, text(HW_TAGS), hw_tags)?.unwrap_or(HwTags::Auto),
@@ -233,6 +233,20 @@ fn on_or_off(text: &str) -> Result<bool, &'static str> {
     }
 }
 
+/// `None`: as the device asks for it.
+fn on_off_or_auto(text: &str) -> Result<Option<bool>, &'static str> {
+    match text {
+        "auto" => Ok(None),
+        _ => on_or_off(text).map(Some).map_err(|_| "on, off or auto"),
+    }
+}
+
+/// Whether MPI libraries were measured to be no slower over the one-sided operations of this device
+/// than over their own messages (docs/provider.md).
+fn is_measured(device: &DeviceConfig) -> bool {
+    !matches!(device, DeviceConfig::Verbs(_))
+}
+
 /// The matcher that a text asks for.
 fn hw_tags(text: &str) -> Result<HwTags, &'static str> {
     let slots = match text.split_once(':') {
@@ -309,6 +323,20 @@ mod tests {
             assert_eq!(shared_memory(&mut device).unwrap().sender_writes, writes);
         }
         assert!(read(&[(DEVICE, "tcp"), (SENDER_WRITES, "on")]).is_ok());
+    }
+
+    #[test]
+    fn one_sided_operations_are_offered_where_they_were_measured_unless_told() {
+        for (device, by_default) in
+            [("auto", true), ("shm", true), ("tcp:lo", true), ("verbs", false)]
+        {
+            let offers =
+                |value| read(&[(DEVICE, device), (ONE_SIDED, value)]).unwrap().has_one_sided();
+            assert_eq!(
+                ["on", "off", "auto", ""].map(offers),
+                [true, false, by_default, by_default]
+            );
+        }
     }
 
     #[test]
@@ -402,7 +430,7 @@ mod tests {
             (UNEXPECTED_MESSAGES, "1073741825", "1 to 1073741824"),
             (DRAIN_SECONDS, "-1", "a number of seconds"),
             (SENDER_WRITES, "yes", "on or off"),
-            (ONE_SIDED, "1", "on or off"),
+            (ONE_SIDED, "1", "on, off or auto"),
         ];
         for (name, value, right) in wrong {
             let error = read(&[(name, value)]).unwrap_err();

@@ -15,7 +15,7 @@ use super::profile::{
 pub(crate) fn negotiate(profile: &Profile, hints: &Hints) -> Result<Offer, Refusal> {
     require!(
         hints.caps & !profile.caps & ONE_SIDED == 0,
-        "one-sided operations are off: TAGMATCH_FI_ONE_SIDED=on offers them"
+        "one-sided operations are off here: TAGMATCH_FI_ONE_SIDED=on offers them"
     );
     require!(hints.caps & !profile.caps == 0, "a capability is not offered");
     let mut offer = all(profile.domain.clone(), caps(profile, hints.caps));

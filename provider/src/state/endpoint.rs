@@ -63,8 +63,8 @@ pub(crate) struct Endpoint {
     pub(crate) counted: RegionUse,
     /// One-sided operations that are under way.
     pub(crate) remote_under_way: usize,
-    /// Peers may have one-sided operations on regions.
-    serves_peers: bool,
+    /// Peers have had a region to use, so that they may have something to tell.
+    pub(super) serves_peers: bool,
     /// How long the lists were, for the report.
     pub(crate) depths: Depths,
     /// Sends that wait for their receivers.
@@ -150,7 +150,7 @@ impl Endpoint {
             regions: HashMap::new(),
             counted: RegionUse::default(),
             remote_under_way: 0,
-            serves_peers: opened.caps & (sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE) != 0,
+            serves_peers: false,
             depths: Depths::default(),
             stalls: Stalls::default(),
             rounds: 0,

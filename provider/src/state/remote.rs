@@ -101,6 +101,7 @@ impl Endpoint {
         let exposed = unsafe { raw::expose(&self.worker, memory.as_ptr(), memory.len(), name) };
         let exposed = exposed.map_err(|error| errno::of_error(&error).errno())?;
         self.regions.insert(key, ServedRegion { region: exposed, changes: 0 });
+        self.serves_peers = true;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::client::{
     Domain, Elements, Hints, Memory, Node, Place, QueueSettings, Region, World, alone_one_sided,
-    sys, within_limit,
+    alone_with, sys, within_limit,
 };
 
 const BOTH: u64 = sys::FI_TRANSMIT | sys::FI_RECV;
@@ -387,15 +387,18 @@ fn a_counter_of_an_endpoint_counts_what_peers_do_there() {
 }
 
 #[test]
-fn without_the_setting_a_region_means_nothing() {
-    let domain = Domain::new();
-    let memory = Memory::new(8);
-    let first = domain.region(memory, 5);
-    let second = domain.region(memory, 5);
-    assert_ne!(first.key(), second.key());
-    let hints = Hints { caps: sys::FI_RMA, ..Hints::default() };
-    assert_eq!(crate::client::info_for(&hints, None, 0).err(), Some(sys::FI_ENODATA));
-    first.close().unwrap();
-    second.close().unwrap();
-    domain.close();
+fn without_one_sided_operations_a_region_means_nothing() {
+    let variables = [("TAGMATCH_FI_ONE_SIDED", "off".as_ref())];
+    alone_with("regions::without_one_sided_operations_a_region_means_nothing", &variables, || {
+        let domain = Domain::new();
+        let memory = Memory::new(8);
+        let first = domain.region(memory, 5);
+        let second = domain.region(memory, 5);
+        assert_ne!(first.key(), second.key());
+        let hints = Hints { caps: sys::FI_RMA, ..Hints::default() };
+        assert_eq!(crate::client::info_for(&hints, None, 0).err(), Some(sys::FI_ENODATA));
+        first.close().unwrap();
+        second.close().unwrap();
+        domain.close();
+    });
 }

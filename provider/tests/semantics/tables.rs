@@ -65,7 +65,7 @@ fn no_function_is_missing_and_those_that_there_are_not_say_so() {
     check!(domain.fabric_functions() => passive_ep wait_open);
     check!(head(domain.domain) => control ops_open tostr ops_set);
     check!(domain.functions() =>
-        scalable_ep poll_open stx_ctx srx_ctx query_atomic query_collective);
+        scalable_ep poll_open stx_ctx srx_ctx query_collective);
     check!(head(vector.vector) => bind control ops_open tostr ops_set);
     check!(vector.functions() => insertsvc insertsym av_set);
     check!(head(queue.queue) => bind ops_open tostr ops_set);
