@@ -8,8 +8,8 @@ use tagmatch_ofi_sys::calls::{Errno, Result, enter, enter_at_once};
 use crate::memory::Memory;
 use crate::policy::Provider;
 use crate::remote::{
-    AtomicForm, AtomicLimits, CALL_FLAGS, REMOTE_PARTS_MAX, RemoteAtomic, RemoteCall, RemoteUse,
-    Word, total,
+    AtomicForm, AtomicLimits, CALL_FLAGS, REMOTE_PARTS_MAX, RemoteAtomic, RemoteCall, RemotePlace,
+    RemoteUse, Word, places_of, total,
 };
 use crate::rma::{allowed, begin, remote_functions};
 
@@ -56,7 +56,8 @@ struct AtomicCall {
     old: Option<CallElements>,
     datatype: Type,
     op: Op,
-    /// How many elements of the peer are named, if the call says so.
+    /// How many elements of the peer are named, if the call says so. Its places have their lengths
+    /// in elements.
     count: Option<usize>,
 }
 
@@ -122,7 +123,7 @@ fn limits<P: Provider>(datatype: Type, op: Op, form: AtomicForm) -> Result<Atomi
 /// `endpoint` is an endpoint, and the memory is as fi_atomic(3) asks.
 unsafe fn change<P: Provider>(
     endpoint: *mut sys::fid_ep,
-    call: RemoteCall,
+    mut call: RemoteCall,
     what: AtomicCall,
 ) -> Result<()> {
     let form = what.form();
@@ -153,6 +154,14 @@ unsafe fn change<P: Provider>(
         if bytes / size > count_max {
             return Err(Errno::TOO_LONG);
         }
+        let is_several = !call.more.is_empty();
+        for place in std::iter::once(&mut call.place).chain(&mut call.more) {
+            if is_several && place.length == 0 {
+                return Err(Errno::INVALID);
+            }
+            // No place has more elements than all of them.
+            place.length *= size;
+        }
         let atomic = RemoteAtomic { op, datatype, operands, compare, old };
         begin::<P>(endpoint, call, RemoteUse::Atomic(atomic))
     }
@@ -169,15 +178,16 @@ unsafe fn message(
     // SAFETY: the caller's promise.
     unsafe {
         let message = message.as_ref().ok_or(Errno::INVALID)?;
-        if message.rma_iov_count != 1 || message.rma_iov.is_null() {
-            return Err(Errno::INVALID);
-        }
-        let remote = &*message.rma_iov;
-        let call = RemoteCall::new(message.addr, remote.addr, remote.key, message.context);
+        let sys::fi_msg_atomic { addr, context, .. } = *message;
+        let places = places_of(message.rma_iov, message.rma_iov_count, |place| RemotePlace {
+            key: place.key,
+            address: place.addr,
+            length: place.count,
+        })?;
+        let (call, count) = RemoteCall::on_places(addr, &places, context, flags)?;
         let operands = Several(message.msg_iov, message.iov_count);
         let what = AtomicCall::new(operands, message.datatype, message.op);
-        let call = RemoteCall { flags: Some(flags), ..call };
-        Ok((call, AtomicCall { count: Some(remote.count), ..what }))
+        Ok((call, AtomicCall { count: Some(count), ..what }))
     }
 }
 

@@ -74,5 +74,6 @@ pub use offer::{Constants, Offer, Offers, Refusal};
 pub use per_process::PerProcess;
 pub use policy::{Provider, ProviderEndpoint};
 pub use remote::{
-    AtomicForm, AtomicLimits, REMOTE_PARTS_MAX, RemoteAtomic, RemoteCall, RemoteUse, SharedRegion,
+    AtomicForm, AtomicLimits, REMOTE_PARTS_MAX, RemoteAtomic, RemoteCall, RemotePlace, RemoteUse,
+    SharedRegion,
 };

@@ -65,6 +65,11 @@ impl Memory {
         Memory { start, length: self.length - count, ..self }
     }
 
+    /// The first `count` bytes.
+    pub fn first(self, count: usize) -> Self {
+        Memory { length: self.length.min(count), ..self }
+    }
+
     /// The first byte. The memory is not null; without bytes it dangles.
     #[inline]
     pub fn as_ptr(&self) -> NonNull<u8> {

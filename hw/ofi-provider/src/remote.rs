@@ -21,15 +21,26 @@ pub(crate) const CALL_FLAGS: u64 = sys::FI_MORE
     | sys::FI_TRANSMIT_COMPLETE
     | sys::FI_DELIVERY_COMPLETE;
 
-/// Whose memory an operation uses, and what its entry tells.
+/// Bytes of a peer.
 #[derive(Clone, Copy, Debug)]
+pub struct RemotePlace {
+    /// The region's key.
+    pub key: u64,
+    /// Where in the region they begin, as the region's owner counts.
+    pub address: u64,
+    /// How many there are. Of the only place of a call this means nothing.
+    pub length: usize,
+}
+
+/// Whose memory an operation uses, and what its entry tells.
+#[derive(Clone, Debug)]
 pub struct RemoteCall {
     /// The peer's address in the endpoint's vector.
     pub peer: u64,
-    /// The region's key.
-    pub key: u64,
-    /// Where in the region the operation begins, as the region's owner counts.
-    pub address: u64,
+    /// The first place.
+    pub place: RemotePlace,
+    /// The places of what is behind that, at most [`REMOTE_PARTS_MAX`] less one.
+    pub more: Vec<RemotePlace>,
     /// What the entry tells.
     pub context: usize,
     /// The flags of the call; `None`: those of the endpoint.
@@ -41,8 +52,26 @@ pub struct RemoteCall {
 impl RemoteCall {
     /// A call whose flags are those of the endpoint.
     pub(crate) fn new(peer: u64, address: u64, key: u64, context: *mut c_void) -> Self {
+        let place = RemotePlace { key, address, length: 0 };
         let context = context as usize;
-        RemoteCall { peer, key, address, context, flags: None, is_injected: false }
+        RemoteCall { peer, place, more: Vec::new(), context, flags: None, is_injected: false }
+    }
+
+    /// A call with these flags on these places. Gives how long they are together.
+    ///
+    /// # Errors
+    /// There is none, or there are too many, or they are longer than there can be.
+    pub(crate) fn on_places(
+        peer: u64,
+        places: &[RemotePlace],
+        context: *mut c_void,
+        flags: u64,
+    ) -> Result<(Self, usize)> {
+        let [place, more @ ..] = places else { return Err(Errno::INVALID) };
+        let total = places.iter().try_fold(0usize, |sum, place| sum.checked_add(place.length));
+        let call = RemoteCall::new(peer, 0, 0, context);
+        let call = RemoteCall { place: *place, more: more.to_vec(), flags: Some(flags), ..call };
+        Ok((call, total.ok_or(Errno::INVALID)?))
     }
 
     /// A call without an entry, whose memory may be used again at once.
@@ -109,6 +138,60 @@ pub struct SharedRegion {
     pub base: u64,
     /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE` or both.
     pub access: u64,
+}
+
+/// An array of C that names places of a peer.
+///
+/// # Errors
+/// There is none, or it is too long.
+///
+/// # Safety
+/// The array has so many entries, or is null.
+pub(crate) unsafe fn places_of<T>(
+    array: *const T,
+    count: usize,
+    place: impl Fn(&T) -> RemotePlace,
+) -> Result<Vec<RemotePlace>> {
+    if array.is_null() || count > REMOTE_PARTS_MAX {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(array, count) }.iter().map(place).collect())
+}
+
+/// The part of memory that begins after so many bytes, and has so many.
+fn cut(pieces: &[Memory], after: usize, length: usize) -> Vec<Memory> {
+    let mut skipped = after;
+    let mut left = length;
+    let mut part = Vec::new();
+    for piece in pieces {
+        let rest = piece.after(skipped).first(left);
+        skipped = skipped.saturating_sub(piece.len());
+        left -= rest.len();
+        if rest.len() > 0 {
+            part.push(rest);
+        }
+    }
+    part
+}
+
+impl RemoteUse {
+    /// The part of an operation that begins after so many bytes, and has so many. The data of a
+    /// write go with its last part.
+    #[must_use]
+    pub fn part(&self, after: usize, length: usize, is_last: bool) -> Self {
+        let cut = |pieces: &[Memory]| cut(pieces, after, length);
+        match self {
+            RemoteUse::Read(into) => RemoteUse::Read(cut(into)),
+            RemoteUse::Write(from, data) => RemoteUse::Write(cut(from), data.filter(|_| is_last)),
+            RemoteUse::Atomic(atomic) => RemoteUse::Atomic(RemoteAtomic {
+                operands: cut(&atomic.operands),
+                compare: cut(&atomic.compare),
+                old: atomic.old.as_deref().map(cut),
+                ..*atomic
+            }),
+        }
+    }
 }
 
 /// How many bytes pieces have together.

@@ -9,7 +9,9 @@ use crate::handle::with_endpoint;
 use crate::memory::Memory;
 use crate::messages::Pieces;
 use crate::policy::{Provider, ProviderEndpoint};
-use crate::remote::{CALL_FLAGS, REMOTE_PARTS_MAX, RemoteCall, RemoteUse, Word, total};
+use crate::remote::{
+    CALL_FLAGS, REMOTE_PARTS_MAX, RemoteCall, RemotePlace, RemoteUse, Word, places_of, total,
+};
 
 /// The functions of this module.
 pub(crate) const fn functions<P: Provider>() -> &'static sys::fi_ops_rma {
@@ -84,16 +86,15 @@ unsafe fn message(
     // SAFETY: the caller's promise.
     unsafe {
         let message = message.as_ref().ok_or(Errno::INVALID)?;
-        if message.rma_iov_count != 1 || message.rma_iov.is_null() {
-            return Err(Errno::INVALID);
-        }
-        let remote = &*message.rma_iov;
+        let sys::fi_msg_rma { addr, context, data, .. } = *message;
+        let places = places_of(message.rma_iov, message.rma_iov_count, |place| RemotePlace {
+            key: place.key,
+            address: place.addr,
+            length: place.len,
+        })?;
+        let (call, length) = RemoteCall::on_places(addr, &places, context, flags)?;
         let pieces = memory(Pieces::Several(message.msg_iov, message.iov_count), writable)?;
-        if total(&pieces)? != remote.len {
-            return Err(Errno::INVALID);
-        }
-        let call = RemoteCall::new(message.addr, remote.addr, remote.key, message.context);
-        Ok((RemoteCall { flags: Some(flags), ..call }, pieces, message.data))
+        if total(&pieces)? == length { Ok((call, pieces, data)) } else { Err(Errno::INVALID) }
     }
 }
 

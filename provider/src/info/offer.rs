@@ -78,7 +78,7 @@ fn all(domain_name: String, caps: u64) -> Offer {
             inject_size: INJECT_MAX,
             size: MANY,
             iov_limit: PARTS_MAX,
-            rma_iov_limit: usize::from(is_one_sided),
+            rma_iov_limit: if is_one_sided { PARTS_MAX } else { 0 },
             ..sys::fi_tx_attr::zeroed()
         },
         receive: sys::fi_rx_attr {
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(offer.transmit.caps, sys::FI_RMA | sys::FI_READ | sys::FI_WRITE);
         let of_owner = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
         assert_eq!(offer.receive.caps, sys::FI_RMA | of_owner);
-        assert_eq!((offer.transmit.rma_iov_limit, offer.domain.mr_iov_limit), (1, 1));
+        assert_eq!((offer.transmit.rma_iov_limit, offer.domain.mr_iov_limit), (4, 1));
         let endpoint = offer.endpoint;
         let sizes =
             [endpoint.max_order_raw_size, endpoint.max_order_war_size, endpoint.max_order_waw_size];

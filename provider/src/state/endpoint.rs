@@ -14,7 +14,7 @@ use tagmatch_ofi_sys as sys;
 
 use super::depths::Depths;
 use super::held::HeldReceive;
-use super::operation::{OPERATIONS_MAX, OperationUnderWay, Receive, is_receive_of};
+use super::operation::{OPERATIONS_MAX, OperationUnderWay, Receive, WholeOperation, is_receive_of};
 use super::pending::Pending;
 use super::served::ServedRegion;
 use super::stalls::Stalls;
@@ -61,7 +61,9 @@ pub(crate) struct Endpoint {
     pub(crate) regions: HashMap<u64, ServedRegion>,
     /// What peers had done on all of them when that was counted last.
     pub(crate) counted: RegionUse,
-    /// One-sided operations that are under way.
+    /// One-sided operations on several places of a peer.
+    pub(super) wholes: Slab<WholeOperation>,
+    /// One-sided operations that are under way, each part for itself.
     pub(crate) remote_under_way: usize,
     /// Peers have had a region to use, so that they may have something to tell.
     pub(super) serves_peers: bool,
@@ -149,6 +151,7 @@ impl Endpoint {
             claimed: HashMap::new(),
             regions: HashMap::new(),
             counted: RegionUse::default(),
+            wholes: Slab::default(),
             remote_under_way: 0,
             serves_peers: false,
             depths: Depths::default(),
@@ -357,6 +360,10 @@ impl Endpoint {
         if let Ok(operation) = operation {
             if operation.receive.kind & (sys::FI_READ | sys::FI_WRITE) != 0 {
                 self.remote_under_way -= 1;
+                if let Some(whole) = operation.receive.multi {
+                    let failure = result.as_ref().err().map(errno::of_error);
+                    return self.end_part(sinks, Key::from_bits(whole), failure);
+                }
             }
             self.finish(sinks, &operation.receive, result);
         }

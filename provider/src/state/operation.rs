@@ -1,6 +1,7 @@
 //! Operations that are under way.
 
 use tagmatch::{Buffer, QueuedRequest};
+use tagmatch_ofi_provider::Failure;
 use tagmatch_ofi_sys as sys;
 
 /// Most operations that are under way on one endpoint.
@@ -19,7 +20,7 @@ pub(crate) struct Receive {
     pub(crate) room: usize,
     /// Its success is an entry of the completion queue. A failure always is.
     pub(crate) tells: bool,
-    /// The multi-receive buffer of which this is a part.
+    /// The multi-receive buffer, or the one-sided operation, of which this is a part.
     pub(crate) multi: Option<u64>,
 }
 
@@ -80,6 +81,17 @@ pub(crate) struct OperationUnderWay {
     pub(crate) receive: Receive,
     /// Its name on the worker.
     pub(crate) request: QueuedRequest,
+}
+
+/// An operation on several places of a peer, whose parts are under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WholeOperation {
+    /// The contents of its entry.
+    pub(crate) receive: Receive,
+    /// Parts that have not ended yet.
+    pub(crate) left: usize,
+    /// What the first part that failed tells.
+    pub(crate) failure: Option<Failure>,
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! One-sided operations: fi_rma(3), fi_atomic(3).
 
 use tagmatch::raw::{self, RegionName};
-use tagmatch::{AtomicAction, Buffer, Failed, Rights};
+use tagmatch::{AtomicAction, Buffer, Failed, Peer, Rights};
+use tagmatch_device::OrBug;
+use tagmatch_device::slab::Key;
 use tagmatch_ofi_provider::{
-    AtomicForm, Entry, Memory, RemoteAtomic, RemoteCall, RemoteUse, SharedRegion,
+    AtomicForm, Entry, Failure, Memory, RemoteAtomic, RemoteCall, RemotePlace, RemoteUse,
+    SharedRegion,
 };
 use tagmatch_ofi_sys as sys;
 
 use super::endpoint::{Endpoint, Sinks};
-use super::operation::{OperationUnderWay, Receive};
+use super::operation::{OPERATIONS_MAX, OperationUnderWay, Receive, WholeOperation};
 use super::send::immediate;
 use super::served::ServedRegion;
 use crate::elements;
-use crate::errno::{self, Errno, Result};
+use crate::errno::{self, Errno, Reason, Result};
 use crate::info::{INJECT_MAX, MANY};
 use crate::memory::buffer;
 
@@ -115,49 +118,119 @@ impl Endpoint {
         if self.held.is_some() {
             self.release(sinks, None);
         }
-        let RemoteCall { peer, key: region, address, context, .. } = call;
         let kind = kind_of(what);
         if !self.bound.may_begin_remote() || !self.has_caps_for(what, kind) {
             return Err(Errno::BAD_STATE);
         }
         let flags = call.flags.unwrap_or(self.bound.opened.send_flags);
-        let peer = self.peer(sinks, peer)?;
+        let peer = self.peer(sinks, call.peer)?;
         let is_fenced = flags & sys::FI_FENCE != 0;
         // The worker holds back what follows on its own one-sided operations, and not on sends.
-        if self.remote_under_way >= MANY || is_fenced && self.has_sends() {
+        if self.remote_under_way + call.more.len() >= MANY || is_fenced && self.has_sends() {
             return Err(Errno::AGAIN);
         }
+        if is_fenced {
+            self.worker.fence(peer).map_err(|error| errno::of_error(&error).errno())?;
+        }
         let is_injected = call.is_injected || flags & sys::FI_INJECT != 0;
+        let tells = !call.is_injected && self.bound.send_tells(flags);
+        let context = call.context;
+        let receive = Receive { context, kind, start: 0, room: 0, tells, multi: None };
+        if !call.more.is_empty() {
+            return self.access_several(sinks, (peer, &call, receive), what, is_injected);
+        }
         let action = OneSidedAction::new(what, is_injected)?;
+        match self.begin_action(peer, call.place, action, receive)? {
+            Some(failure) if call.is_injected => Err(failure.errno()),
+            Some(failure) => {
+                self.bound.tell(sinks, Entry::failed(context, kind, failure), true);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Begins an operation for the worker. Gives the failure if it has ended at once.
+    fn begin_action(
+        &mut self,
+        peer: Peer,
+        place: RemotePlace,
+        action: OneSidedAction,
+        receive: Receive,
+    ) -> Result<Option<Failure>> {
+        let RemotePlace { key: region, address, .. } = place;
         let key = self.vacant()?;
         let remote = self
             .worker
             .attach_key(peer, region)
             .map_err(|error| errno::of_error(&error).errno())?;
-        if is_fenced {
-            self.worker.fence(peer).map_err(|error| errno::of_error(&error).errno())?;
-        }
         let word = key.to_bits();
         let posted = match action {
             OneSidedAction::Get(into) => remote.get_queued(address, into, word),
             OneSidedAction::Put(from, notice) => remote.put_queued(address, from, notice, word),
             OneSidedAction::Atomic(atomic) => remote.atomic_queued(address, atomic, word),
         };
-        let tells = !call.is_injected && self.bound.send_tells(flags);
         match posted {
             Ok(request) => {
-                let receive = Receive { context, kind, start: 0, room: 0, tells, multi: None };
                 self.operations.fill(key, OperationUnderWay { receive, request });
                 self.remote_under_way += 1;
+                Ok(None)
             }
-            Err(Failed { error, .. }) if call.is_injected => {
-                return Err(errno::of_error(&error).errno());
-            }
-            Err(Failed { error, .. }) => {
-                self.bound.tell(sinks, Entry::failed(context, kind, errno::of_error(&error)), true);
+            Err(Failed { error, .. }) => Ok(Some(errno::of_error(&error))),
+        }
+    }
+
+    /// Begins an operation on several places: one operation of the worker for each, and one entry
+    /// when all have ended.
+    fn access_several(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        (peer, call, receive): (Peer, &RemoteCall, Receive),
+        what: &RemoteUse,
+        is_injected: bool,
+    ) -> Result<()> {
+        let mut after = 0;
+        let mut actions = Vec::new();
+        for (index, place) in std::iter::once(&call.place).chain(&call.more).enumerate() {
+            let part = what.part(after, place.length, index == call.more.len());
+            after += place.length;
+            actions.push((*place, OneSidedAction::new(&part, is_injected)?));
+        }
+        if is_injected && after > INJECT_MAX {
+            return Err(Errno::TOO_LONG);
+        }
+        let whole = WholeOperation { receive, left: actions.len(), failure: None };
+        let whole = self.wholes.insert(whole, OPERATIONS_MAX).map_err(|_| Errno::AGAIN)?;
+        let receive = Receive { multi: Some(whole.to_bits()), ..receive };
+        for (place, action) in actions {
+            let begun = self.begin_action(peer, place, action, receive);
+            let failure = begun.unwrap_or_else(|errno| Some(errno::failure(errno, Reason::Other)));
+            if failure.is_some() {
+                self.end_part(sinks, whole, failure);
             }
         }
         Ok(())
+    }
+
+    /// A part of an operation has ended.
+    #[cold]
+    pub(super) fn end_part(&mut self, sinks: &mut Sinks<'_>, key: Key, failure: Option<Failure>) {
+        let Ok(whole) = self.wholes.get_mut(key).or_bug("a part names its operation") else {
+            return;
+        };
+        whole.left -= 1;
+        whole.failure = whole.failure.or(failure);
+        if whole.left > 0 {
+            return;
+        }
+        let WholeOperation { receive, failure, .. } = *whole;
+        self.wholes.remove(key);
+        let Receive { context, kind, tells, .. } = receive;
+        let entry = match failure {
+            Some(failure) => Entry::failed(context, kind, failure),
+            None => Entry::new(context, kind),
+        };
+        self.bound.tell(sinks, entry, tells);
     }
 
     /// Whether the endpoint was opened for such an operation.

@@ -27,8 +27,10 @@ pub(crate) struct Place {
 pub(crate) struct RemoteCall<'a> {
     pub(crate) parts: &'a [Memory],
     pub(crate) place: Place,
-    /// The bytes that the call names at the peer.
+    /// The bytes that the call names there.
     pub(crate) length: usize,
+    /// Further places, and how many bytes of each.
+    pub(crate) more: &'a [(Place, usize)],
     pub(crate) context: usize,
     pub(crate) data: u64,
 }
@@ -132,15 +134,20 @@ impl Domain {
 impl RemoteCall<'_> {
     fn with(&self, run: impl FnOnce(&sys::fi_msg_rma) -> Code) -> Code {
         let parts = parts_of(self.parts);
-        let Place { peer, key, address } = self.place;
-        let remote = sys::fi_rma_iov { addr: address, len: self.length, key };
+        let places = [&[(self.place, self.length)], self.more].concat();
+        let remote = |(place, len): &(Place, usize)| sys::fi_rma_iov {
+            addr: place.address,
+            len: *len,
+            key: place.key,
+        };
+        let remote: Vec<_> = places.iter().map(remote).collect();
         run(&sys::fi_msg_rma {
             msg_iov: parts.as_ptr(),
             desc: DESC,
             iov_count: parts.len(),
-            addr: peer,
-            rma_iov: &raw const remote,
-            rma_iov_count: 1,
+            addr: self.place.peer,
+            rma_iov: remote.as_ptr(),
+            rma_iov_count: remote.len(),
             context: word(self.context),
             data: self.data,
         })
@@ -153,25 +160,32 @@ fn elements_of(parts: &[Memory], size: usize) -> Vec<sys::fi_ioc> {
     parts.iter().map(part).collect()
 }
 
+fn count_of(parts: &[Memory], what: Elements) -> usize {
+    parts.iter().map(|part| part.len() / what.size).sum()
+}
+
 /// Calls with an operation on these elements as a C structure.
 fn with_atomic(
     operands: &[Memory],
-    place: Place,
+    places: &[(Place, usize)],
     what: Elements,
     context: usize,
     run: impl FnOnce(&sys::fi_msg_atomic) -> Code,
 ) -> Code {
     let parts = elements_of(operands, what.size);
-    let Place { peer, key, address } = place;
-    let count = parts.iter().map(|part| part.count).sum();
-    let remote = sys::fi_rma_ioc { addr: address, count, key };
+    let remote = |(place, count): &(Place, usize)| sys::fi_rma_ioc {
+        addr: place.address,
+        count: *count,
+        key: place.key,
+    };
+    let remote: Vec<_> = places.iter().map(remote).collect();
     run(&sys::fi_msg_atomic {
         msg_iov: parts.as_ptr(),
         desc: DESC,
         iov_count: parts.len(),
-        addr: peer,
-        rma_iov: &raw const remote,
-        rma_iov_count: 1,
+        addr: places[0].0.peer,
+        rma_iov: remote.as_ptr(),
+        rma_iov_count: remote.len(),
         datatype: what.datatype,
         op: what.op,
         context: word(context),
@@ -276,7 +290,7 @@ impl Endpoint {
         (context, flags): (usize, u64),
     ) -> Code {
         let run = |message: &_| run!(self.atomic.writemsg(message, flags));
-        with_atomic(from, to, what, context, run)
+        with_atomic(from, &[(to, count_of(from, what))], what, context, run)
     }
 
     /// `fi_inject_atomic`.
@@ -344,7 +358,22 @@ impl Endpoint {
         let start = old.as_mut_ptr();
         let count = old.len();
         let run = |message: &_| run!(self.atomic.readwritemsg(message, start, DESC, count, flags));
-        with_atomic(from, to, what, context, run)
+        with_atomic(from, &[(to, count_of(from, what))], what, context, run)
+    }
+
+    /// `fi_fetch_atomicmsg` on several places.
+    pub(crate) fn fetch_atomicmsg_on(
+        &self,
+        [from, old]: [&[Memory]; 2],
+        places: &[(Place, usize)],
+        what: Elements,
+        context: usize,
+    ) -> Code {
+        let mut old = elements_of(old, what.size);
+        let start = old.as_mut_ptr();
+        let count = old.len();
+        let run = |message: &_| run!(self.atomic.readwritemsg(message, start, DESC, count, 0));
+        with_atomic(from, places, what, context, run)
     }
 
     /// `fi_compare_atomic`.
@@ -408,7 +437,7 @@ impl Endpoint {
                     .compwritemsg(message, compare, DESC, counts[0], old, DESC, counts[1], flags)
             )
         };
-        with_atomic(from, to, what, context, run)
+        with_atomic(from, &[(to, count_of(from, what))], what, context, run)
     }
 
     /// `fi_atomicvalid`, `fi_fetch_atomicvalid` and `fi_compare_atomicvalid`.

@@ -290,7 +290,8 @@ fn what_was_accepted_is_delivered_at_the_end_of_the_process() {
             let region = world.node(1).domain.region(memory, 7);
             let place = Place { peer: world.address(1), key: region.key(), address: 0 };
             let parts = [Memory::of(&[9; 8])];
-            let write = RemoteCall { parts: &parts, place, length: 8, context: 1, data: 0 };
+            let write =
+                RemoteCall { parts: &parts, place, length: 8, more: &[], context: 1, data: 0 };
             world.endpoint(0).writemsg(write, 0).unwrap();
             world.endpoint(1).tinject(b"x", world.address(0), 1).unwrap();
             call!(tagmatch_fi::fi_prov_ini(), cleanup());

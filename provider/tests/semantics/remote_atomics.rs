@@ -257,3 +257,30 @@ fn operations_of_several_peers_on_an_element_add_up() {
         region.close().unwrap();
     });
 }
+
+#[test]
+fn an_operation_on_elements_of_several_places_has_one_entry() {
+    alone_one_sided(
+        "remote_atomics::an_operation_on_elements_of_several_places_has_one_entry",
+        || {
+            let (world, memory, region, place) = world();
+            let endpoint = world.endpoint(0);
+            memory.part(0, 40).write(&bytes(&[1, 2, 3, 4, 5]));
+            let at = |element: u64| Place { address: 8 * element, ..place };
+            let from = [memory_of(&[10, 20]), memory_of(&[30])];
+            let old = memory_of(&[0; 3]);
+            let places = [(at(4), 1), (at(1), 2)];
+            endpoint.fetch_atomicmsg_on([&from, &[old]], &places, u64s(sys::FI_SUM), 1).unwrap();
+            assert_eq!(world.success(0, 1).flags, FETCH);
+            assert_eq!(old.bytes(), bytes(&[5, 2, 3]));
+            assert_eq!(memory.part(0, 40).bytes(), bytes(&[1, 22, 33, 4, 15]));
+            for places in [&[(at(4), 3), (at(0), 0)][..], &[(at(4), 1), (at(0), 1)]] {
+                let answer =
+                    endpoint.fetch_atomicmsg_on([&from, &[old]], places, u64s(sys::FI_SUM), 1);
+                assert_eq!(answer, Err(sys::FI_EINVAL));
+            }
+            world.expect_silence();
+            region.close().unwrap();
+        },
+    );
+}

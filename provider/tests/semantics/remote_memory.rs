@@ -27,7 +27,7 @@ fn world(length: usize) -> (World, Memory, Region, Place) {
 
 fn message<'a>(parts: &'a [Memory], place: Place, context: usize) -> RemoteCall<'a> {
     let length = parts.iter().map(Memory::len).sum();
-    RemoteCall { parts, place, length, context, data: 0 }
+    RemoteCall { parts, place, length, more: &[], context, data: 0 }
 }
 
 #[test]
@@ -89,6 +89,116 @@ fn what_is_read_is_there_when_its_entry_is() {
         world.expect_silence();
         region.close().unwrap();
     });
+}
+
+#[test]
+fn an_operation_on_several_places_has_one_entry_when_all_are_done() {
+    let name = "remote_memory::an_operation_on_several_places_has_one_entry_when_all_are_done";
+    alone_one_sided(name, || {
+        let (world, memory, region, place) = world(100_000);
+        let endpoint = world.endpoint(0);
+        let domain = world.node(1).domain;
+        let other = Memory::new(100_000);
+        let second = domain.region(other, 8);
+        let at = |key, address| Place { key, address, ..place };
+        let bytes = payload(1, 150_010);
+        let from = Memory::of(&bytes);
+        let parts = [from.part(0, 7), from.part(7, 120_000), from.part(120_007, 30_003)];
+        let more = [(at(8, 0), 100_000), (at(8, 5), 0), (at(place.key, 50_005), 49_995)];
+        let call = RemoteCall {
+            parts: &parts,
+            place: at(place.key, 3),
+            length: 15,
+            more: &more,
+            context: 1,
+            data: 9,
+        };
+        for flags in [0, sys::FI_REMOTE_CQ_DATA, sys::FI_FENCE] {
+            memory.write(&[0; 100_000]);
+            other.write(&[0; 100_000]);
+            endpoint.writemsg(call, flags).unwrap();
+            if flags == sys::FI_REMOTE_CQ_DATA {
+                assert_eq!(world.entry(1).data, 9);
+            }
+            let entry = world.success(0, 1);
+            assert_eq!(entry.flags, WRITTEN);
+            assert_eq!(memory.part(3, 15).bytes(), bytes[..15]);
+            assert_eq!(other.bytes(), bytes[15..100_015]);
+            assert_eq!(memory.part(50_005, 49_995).bytes(), bytes[100_015..]);
+            assert_eq!([memory.bytes()[2], memory.bytes()[18], memory.bytes()[50_004]], [0; 3]);
+            let to = Memory::new(150_010);
+            let parts = [to.part(0, 100_000), to.part(100_000, 50_010)];
+            endpoint.readmsg(RemoteCall { parts: &parts, context: 2, ..call }, 0).unwrap();
+            assert_eq!(world.success(0, 2).flags, READ);
+            assert_eq!(to.bytes(), bytes);
+            world.expect_silence();
+        }
+        // One wrong place is an error of the whole.
+        let wrong = [(at(8, 99_999), 2), (at(place.key, 0), 3), (at(77, 0), 1)];
+        let call = RemoteCall { parts: &[from.part(0, 9)], length: 3, more: &wrong, ..call };
+        endpoint.writemsg(call, 0).unwrap();
+        world.failure(0, 1, sys::FI_EACCES);
+        world.expect_silence();
+        let call = RemoteCall { parts: &[from.part(0, 8)], ..call };
+        assert_eq!(endpoint.writemsg(call, 0), Err(sys::FI_EINVAL));
+        let five = [wrong[0], wrong[0], wrong[0], wrong[0]];
+        let call = RemoteCall { parts: &[from.part(0, 11)], more: &five, ..call };
+        assert_eq!(endpoint.writemsg(call, 0), Err(sys::FI_EINVAL));
+        let endless = [(at(8, 0), usize::MAX), (at(8, 0), 9)];
+        let call = RemoteCall { parts: &[from.part(0, 11)], more: &endless, ..call };
+        assert_eq!(endpoint.readmsg(call, 0), Err(sys::FI_EINVAL));
+        // What is injected has a bound, however many places it goes to.
+        let halves = [(at(8, 0), 2049)];
+        let long = [from.part(0, 4097)];
+        let call = RemoteCall { parts: &long, length: 2048, more: &halves, ..call };
+        assert_eq!(endpoint.writemsg(call, sys::FI_INJECT), Err(sys::FI_EMSGSIZE));
+        world.expect_silence();
+        region.close().unwrap();
+        second.close().unwrap();
+    });
+}
+
+#[test]
+fn each_level_of_completion_means_that_the_bytes_are_there() {
+    alone_one_sided(
+        "remote_memory::each_level_of_completion_means_that_the_bytes_are_there",
+        || {
+            let levels = [
+                0,
+                sys::FI_INJECT_COMPLETE,
+                sys::FI_TRANSMIT_COMPLETE,
+                sys::FI_DELIVERY_COMPLETE,
+                sys::FI_COMPLETION | sys::FI_MORE,
+            ];
+            for (seed, level) in levels.into_iter().enumerate() {
+                let send_flags = level & !sys::FI_MORE;
+                let world = World::of(2, &Hints { send_flags, ..hints() }, BOTH);
+                let memory = Memory::new(70_000);
+                let region = world.node(1).domain.region(memory, 7);
+                let place = Place { peer: world.address(1), key: 7, address: 0 };
+                let endpoint = world.endpoint(0);
+                for length in [8, 70_000] {
+                    let bytes = payload(seed as u64, length);
+                    let from = Memory::of(&bytes);
+                    for is_default in [true, false] {
+                        memory.write(&vec![0; length]);
+                        if is_default {
+                            endpoint.write(from, place, 1).unwrap();
+                        } else {
+                            endpoint.writemsg(message(&[from], place, 1), level).unwrap();
+                        }
+                        world.success(0, 1);
+                        assert_eq!(memory.part(0, length).bytes(), bytes);
+                        let to = Memory::new(length);
+                        endpoint.readmsg(message(&[to], place, 2), level).unwrap();
+                        world.success(0, 2);
+                        assert_eq!(to.bytes(), bytes);
+                    }
+                }
+                region.close().unwrap();
+            }
+        },
+    );
 }
 
 #[test]
