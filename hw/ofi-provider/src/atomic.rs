@@ -175,6 +175,7 @@ unsafe fn message(
     message: *const sys::fi_msg_atomic,
     flags: u64,
 ) -> Result<(RemoteCall, AtomicCall)> {
+    let flags = allowed(flags, CALL_FLAGS | sys::FI_INJECT)?;
     // SAFETY: the caller's promise.
     unsafe {
         let message = message.as_ref().ok_or(Errno::INVALID)?;
@@ -209,7 +210,7 @@ remote_functions! { change:
     }
 
     fn writemsg(given: *const sys::fi_msg_atomic, flags: u64) {
-        message(given, allowed(flags, CALL_FLAGS | sys::FI_INJECT)?)?
+        message(given, flags)?
     }
 
     fn inject(
@@ -241,7 +242,7 @@ remote_functions! { change:
         given: *const sys::fi_msg_atomic,
         old: *mut sys::fi_ioc, _old_regions: *mut Word, old_count: usize, flags: u64
     ) {
-        let (call, what) = message(given, allowed(flags, CALL_FLAGS)?)?;
+        let (call, what) = message(given, flags)?;
         (call, what.fetching(Several(old, old_count)))
     }
 
@@ -271,7 +272,7 @@ remote_functions! { change:
         compare: *const sys::fi_ioc, _compare_regions: *mut Word, compare_count: usize,
         old: *mut sys::fi_ioc, _old_regions: *mut Word, old_count: usize, flags: u64
     ) {
-        let (call, what) = message(given, allowed(flags, CALL_FLAGS)?)?;
+        let (call, what) = message(given, flags)?;
         let what = what.comparing(Several(compare, compare_count));
         (call, what.fetching(Several(old, old_count)))
     }

@@ -84,6 +84,24 @@ fn each_form_changes_the_elements_and_those_that_fetch_give_the_old_ones() {
             assert_eq!(old.bytes(), bytes(&[1, 2, 3]));
             assert_eq!(target.bytes(), bytes(&[10, 2, 30]));
         }
+        // The operands of an injected operation may be changed at once. It has an entry.
+        for compares in [false, true] {
+            target.write(&bytes(&[1, 2, 3]));
+            let values = memory_of(&[10, 20, 30, 1, 2, 3]);
+            let [from, compare] = [values.part(0, 24), values.part(24, 24)];
+            let old = [Memory::new(24)];
+            let flags = (3, sys::FI_INJECT);
+            if compares {
+                endpoint.compare_atomicmsg([&[from], &[compare], &old], at, swap, flags).unwrap();
+            } else {
+                endpoint.fetch_atomicmsg([&[from], &old], at, sum, flags).unwrap();
+            }
+            values.write(&bytes(&[0; 6]));
+            assert_eq!(world.success(0, 3).flags, FETCH);
+            let new = if compares { [10, 20, 30] } else { [11, 22, 33] };
+            assert_eq!((old[0].bytes(), target.bytes()), (bytes(&[1, 2, 3]), bytes(&new)));
+        }
+        target.write(&bytes(&[10, 2, 30]));
         // A read has no operands, wherever they would be.
         let old = Memory::new(24);
         let read = u64s(sys::FI_ATOMIC_READ);
