@@ -2,11 +2,11 @@
 //!
 //! In a build with debug assertions, the test programs of the packages that `TAGMATCH_TEST_AUDIT`
 //! lists look, when their `main` is over, whether everything that was opened since the first device
-//! is closed: descriptors, shared memory, threads, children that nobody has waited for, and files of
-//! this process among the temporary ones. All tests of the program have ended by then,
-//! so whatever is left was forgotten by one of them. The program prints what is left, and ends with
-//! an error. The first epoll descriptor of this crate, which every device has, begins the audit, so
-//! no test can do without it. `.cargo/config.toml` sets the variable; cargo says which package it
+//! is closed: descriptors, shared memory, threads, children that nobody has waited for, and
+//! temporary files of this process. All tests of the program have ended by then, so whatever is
+//! left was forgotten by one of them. The program prints what is left, and ends with an error. The
+//! first epoll descriptor of this crate, which every device has, begins the audit, so no test of a
+//! device can do without it. `.cargo/config.toml` sets the variable; cargo says which package it
 //! runs. A build without debug assertions reads neither.
 //!
 //! Only programs that cargo has built as tests are asked (they lie in a folder `deps`): another

@@ -15,7 +15,7 @@ const NAME: &str = "cmd=my_kvsname kvsname=k\n";
 
 /// The request that the launcher answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum AskedFor {
     Introduction,
     Init,
     Maxes,
@@ -31,7 +31,7 @@ enum Asked {
 /// The process, and the launcher's end of its connection. Nothing blocks: what is asked for beyond
 /// the launcher's answers is an error.
 struct ClientRoom {
-    asked: Asked,
+    asked: AskedFor,
     launcher: File,
     client: Result<Pmi1, File>,
 }
@@ -70,7 +70,7 @@ impl ClientRoom {
         if let Err(socket) = &self.client {
             let socket = socket.try_clone().unwrap();
             let opened = match self.asked {
-                Asked::Introduction => Pmi1::introduce(socket, 7),
+                AskedFor::Introduction => Pmi1::introduce(socket, 7),
                 _ => Pmi1::open(socket, 1, SIZE),
             };
             self.client = Ok(opened?);
@@ -78,33 +78,33 @@ impl ClientRoom {
         }
         let Ok(pmi) = &mut self.client else { return Ok(()) };
         match self.asked {
-            Asked::Put => pmi.put("key", "value"),
-            Asked::Barrier => pmi.barrier(),
-            Asked::Get => pmi.get("key").map(drop),
-            Asked::Dead => pmi.dead().map(|dead| assert!(dead.iter().all(|rank| *rank < SIZE))),
-            Asked::Spawn => pmi.spawn("cmd=spawn\n"),
+            AskedFor::Put => pmi.put("key", "value"),
+            AskedFor::Barrier => pmi.barrier(),
+            AskedFor::Get => pmi.get("key").map(drop),
+            AskedFor::Dead => pmi.dead().map(|dead| assert!(dead.iter().all(|rank| *rank < SIZE))),
+            AskedFor::Spawn => pmi.spawn("cmd=spawn\n"),
             _ => pmi.ask("finalize", &[], "finalize_ack").map(drop),
         }
     }
 }
 
 impl Room for ClientRoom {
-    type Situation = Asked;
+    type Situation = AskedFor;
     type Sender = ();
 
-    fn enter(asked: Asked) -> Self {
+    fn enter(asked: AskedFor) -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
         let [launcher, socket] = [ours, theirs].map(|end| File::from(OwnedFd::from(end)));
         let mut room = ClientRoom { asked, launcher, client: Err(socket) };
         match asked {
-            Asked::Introduction | Asked::Init => {}
-            Asked::Maxes => room.say(INIT.as_bytes()),
-            Asked::Name => room.say([INIT, MAXES].concat().as_bytes()),
+            AskedFor::Introduction | AskedFor::Init => {}
+            AskedFor::Maxes => room.say(INIT.as_bytes()),
+            AskedFor::Name => room.say([INIT, MAXES].concat().as_bytes()),
             _ => {
                 room.say([INIT, MAXES, NAME].concat().as_bytes());
-                room.asked = Asked::Init;
+                room.asked = AskedFor::Init;
                 room.call().unwrap();
                 room.asked = asked;
             }
@@ -112,18 +112,18 @@ impl Room for ClientRoom {
         room
     }
 
-    fn takes(asked: Asked, (): (), message: &Message) -> Legality {
+    fn takes(asked: AskedFor, (): (), message: &Message) -> Legality {
         let is_due = match message.name() {
-            "initack" => asked == Asked::Introduction,
-            "init" => asked == Asked::Init,
-            "maxes" => asked == Asked::Maxes,
-            "name" => asked == Asked::Name,
-            "put" => asked == Asked::Put,
-            "barrier" => asked == Asked::Barrier,
-            "get" => asked == Asked::Get,
-            "dead" => asked == Asked::Dead,
-            "spawn" => asked == Asked::Spawn,
-            _ => asked == Asked::Finalize,
+            "initack" => asked == AskedFor::Introduction,
+            "init" => asked == AskedFor::Init,
+            "maxes" => asked == AskedFor::Maxes,
+            "name" => asked == AskedFor::Name,
+            "put" => asked == AskedFor::Put,
+            "barrier" => asked == AskedFor::Barrier,
+            "get" => asked == AskedFor::Get,
+            "dead" => asked == AskedFor::Dead,
+            "spawn" => asked == AskedFor::Spawn,
+            _ => asked == AskedFor::Finalize,
         };
         if is_due { Legality::Legal } else { Legality::Illegal }
     }
@@ -131,9 +131,9 @@ impl Room for ClientRoom {
     fn hear(&mut self, (): (), bytes: &[u8]) -> bool {
         let behind: &[&str] = match self.asked {
             _ if self.client.is_ok() => &[],
-            Asked::Introduction => &[INIT, MAXES, NAME],
-            Asked::Init => &[MAXES, NAME],
-            Asked::Maxes => &[NAME],
+            AskedFor::Introduction => &[INIT, MAXES, NAME],
+            AskedFor::Init => &[MAXES, NAME],
+            AskedFor::Maxes => &[NAME],
             _ => &[],
         };
         self.say(&answer(bytes));
@@ -211,7 +211,7 @@ fn no_answer_of_a_launcher_does_harm() {
         line("spawn", "cmd=spawn_result", " rc=0"),
         line("finalize", "cmd=finalize_ack", ""),
     ];
-    use Asked::{Barrier, Dead, Finalize, Get, Init, Introduction, Maxes, Name, Put, Spawn};
+    use AskedFor::{Barrier, Dead, Finalize, Get, Init, Introduction, Maxes, Name, Put, Spawn};
     let situations = [Introduction, Init, Maxes, Name, Put, Barrier, Get, Dead, Spawn, Finalize];
     try_all::<ClientRoom>(&situations, &[()], &messages);
     // The value under any other key is no list of ranks.

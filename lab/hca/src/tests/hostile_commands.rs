@@ -285,13 +285,12 @@ fn queues(at: u64) -> [Message; 3] {
     let srq = of_driver("make a shared queue", MAKE_SRQ, srq.as_bytes());
     let srq = places(srq).le(4, "flags", Meaning::Fixed).le(4, "reserved", Meaning::Open);
     let srq = srq.le(4, "index", Meaning::Free).le(4, "reserved", Meaning::Open);
-    let (sq_wqe_count, rq_wqe_count, rq_wqe_shift) = (16, 16, 6);
     let qp = abi::CreateQp {
         buf_addr: at,
         db_addr,
-        sq_wqe_count,
-        rq_wqe_count,
-        rq_wqe_shift,
+        sq_wqe_count: 16,
+        rq_wqe_count: 16,
+        rq_wqe_shift: 6,
         ..Default::default()
     };
     let powers = || Meaning::OneOf((0..=15).map(|bit| 1 << bit).chain([0]).collect());

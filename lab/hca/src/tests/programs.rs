@@ -249,8 +249,8 @@ impl Program {
 
     /// Gives the command that stands in memory, as a caller does again that was interrupted.
     pub(super) fn repeat(&mut self) -> Errno {
-        let (device, fd) = (self.device, self.descriptor);
-        let call = Call { id: 1, thread: 1, fd, device, at: COMMAND };
+        let device = self.device;
+        let call = Call { id: 1, thread: 1, fd: self.descriptor, device, at: COMMAND };
         self.function.call(&call, &self.caller);
         assert_eq!(self.function.audit(), [""; 0]);
         self.caller.errno.take().expect("the call is answered")
