@@ -444,7 +444,14 @@ impl TagTransport for UcxTransport {
     }
 
     /// Sends wait only for a peer that is not up yet, and nothing is left of one that was cut off.
+    /// UCX's requests are those of operations, of endpoints that are closed, and of flushes.
     fn audit(&self) -> Vec<String> {
+        let links = self.core.meeting.peers.ids().filter_map(|id| self.core.meeting.peers.find(id));
+        let flushes = links.filter(|peer| peer.link.draining.is_some()).count();
+        let requests = self.worker.requests();
+        let known = self.core.operations.len() + self.closing.len() + flushes;
+        let kept = (requests > known)
+            .then(|| format!("UCX has {requests} requests, of which {known} are known"));
         let wrong = self.core.meeting.peers.ids().filter_map(|id| {
             let peer = self.core.meeting.peers.find(id)?;
             let UcxLink { endpoint, draining, waiting, .. } = &peer.link;
@@ -455,7 +462,7 @@ impl TagTransport for UcxTransport {
             let is_right = (waiting == 0 || may_wait) && !(is_cut_off && has_way);
             (!is_right).then(|| format!("{id:?} is {:?}: {waiting} sends wait", peer.state))
         });
-        wrong.collect()
+        wrong.chain(kept).collect()
     }
 
     fn is_own_process(&self) -> bool {
@@ -482,3 +489,6 @@ const NOT_DELIVERED: Unfit = Unfit::NotCarried(
 const NOT_NUMBERED: Unfit = Unfit::NotCarried(
     "with UcxConfig::own_source a peer can be named once it is up, when its number is known; wait for that",
 );
+
+#[cfg(test)]
+mod hostile;

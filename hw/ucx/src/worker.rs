@@ -1,7 +1,7 @@
 //! UCX's context and worker behind safe calls.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_int, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -43,6 +43,8 @@ pub(super) struct Worker {
     handles_errors: bool,
     /// The arguments of callbacks, which have to live as long as UCX's worker.
     faults: RefCell<Vec<Rc<Fault>>>,
+    /// UCX's requests that were not freed.
+    requests: Cell<usize>,
 }
 
 // SAFETY: UCX's worker is made for one caller at a time, from whatever thread
@@ -137,6 +139,7 @@ impl Worker {
             address: Vec::new(),
             handles_errors,
             faults: RefCell::default(),
+            requests: Cell::new(0),
         };
         worker.open(wakes)?;
         Ok(worker)
@@ -237,14 +240,17 @@ impl Worker {
         param.flags = sys::UCP_EP_CLOSE_FLAG_FORCE;
         // SAFETY: an endpoint that is closed once.
         let started = unsafe { (self.ucp.ucp_ep_close_nbx)(endpoint.0, &raw const param) };
-        request_of(started)
+        match self.started(started) {
+            sys::Started::Request(request) => Some(request),
+            _ => None,
+        }
     }
 
     /// Flushes an endpoint: complete once all messages have left this process.
     pub(super) fn flush(&self, endpoint: PeerEndpoint) -> sys::Started {
         let param = sys::ucp_request_param_t::zeroed();
         // SAFETY: an endpoint that isn't closed, and fields as the mask says.
-        sys::Started::of(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
+        self.started(unsafe { (self.ucp.ucp_ep_flush_nbx)(endpoint.0, &raw const param) })
     }
 
     /// Frees a request that has no callback, if it has ended.
@@ -256,7 +262,32 @@ impl Worker {
             }
             (self.ucp.ucp_request_free)(request);
         }
+        self.requests.update(|count| count.wrapping_sub(1));
         true
+    }
+
+    /// UCX's requests that were not freed.
+    pub(super) fn requests(&self) -> usize {
+        self.requests.get()
+    }
+
+    /// The start of an operation.
+    #[inline]
+    fn started(&self, started: *mut c_void) -> sys::Started {
+        let started = sys::Started::of(started);
+        let is_request = matches!(started, sys::Started::Request(_));
+        self.requests.update(|count| count + usize::from(is_request));
+        started
+    }
+
+    /// The start of an operation, whose request its context keeps.
+    #[inline]
+    fn started_in(&self, started: *mut c_void, context: &UcxContext) -> sys::Started {
+        let started = self.started(started);
+        if let sys::Started::Request(request) = started {
+            context.request.set(request);
+        }
+        started
     }
 
     /// Frees the request of an operation that has ended.
@@ -266,6 +297,7 @@ impl Worker {
         if !request.is_null() {
             // SAFETY: the operation's request, freed once.
             unsafe { (self.ucp.ucp_request_free)(request) };
+            self.requests.update(|count| count.wrapping_sub(1));
         }
     }
 
@@ -339,7 +371,7 @@ impl Worker {
         // SAFETY: an endpoint; fields as the mask says; the operation keeps the bytes until its
         // end.
         let started = unsafe { send(endpoint.0, start, length, tag, &raw const param) };
-        started_in(started, context)
+        self.started_in(started, context)
     }
 
     /// Sends a copy of the bytes at once, or refuses.
@@ -381,7 +413,7 @@ impl Worker {
             let receive = self.ucp.ucp_tag_recv_nbx;
             receive(self.worker, start, length, tag, mask, &raw const param)
         };
-        started_in(started, context)
+        self.started_in(started, context)
     }
 
     /// Receives a message that a probe took. UCX frees the message.
@@ -399,7 +431,7 @@ impl Worker {
             let receive = self.ucp.ucp_tag_msg_recv_nbx;
             receive(self.worker, start, length, message, &raw const param)
         };
-        started_in(started, context)
+        self.started_in(started, context)
     }
 
     /// The oldest unexpected message that matches. If it is taken, no other probe or receive finds
@@ -467,23 +499,6 @@ impl Drop for Worker {
 #[inline]
 fn place_of(buffer: &Buffer) -> (*mut c_void, usize) {
     (buffer.as_ptr().cast_mut().cast(), buffer.len())
-}
-
-/// The start of an operation, whose request its context keeps.
-#[inline]
-fn started_in(started: *mut c_void, context: &UcxContext) -> sys::Started {
-    let started = sys::Started::of(started);
-    if let sys::Started::Request(request) = started {
-        context.request.set(request);
-    }
-    started
-}
-
-fn request_of(started: *mut c_void) -> Option<*mut c_void> {
-    match sys::Started::of(started) {
-        sys::Started::Request(request) => Some(request),
-        _ => None,
-    }
 }
 
 /// The text that a function writes into a stream.

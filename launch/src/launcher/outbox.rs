@@ -84,6 +84,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
@@ -112,5 +113,21 @@ mod tests {
         outbox.finish();
         assert!(ended.recv().is_err());
         assert!(outbox.print(b"x", false).is_err(), "the thread has ended");
+    }
+
+    /// Without a wake-up for each of them, this test doesn't end.
+    #[test]
+    fn both_outputs_of_a_process_go_on_when_there_is_room() {
+        let (outbox, _ended) = Outbox::start(io::sink()).unwrap();
+        outbox.print(&vec![b'x'; WINDOW_BYTES], false).unwrap();
+        thread::scope(|scope| {
+            for is_error in [false, true] {
+                let outbox = &outbox;
+                scope.spawn(move || outbox.print(b"x", is_error).unwrap());
+            }
+            // Both are likely to wait by then.
+            thread::sleep(Duration::from_millis(100));
+            outbox.printed(u32::try_from(WINDOW_BYTES).unwrap());
+        });
     }
 }
