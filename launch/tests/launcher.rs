@@ -288,7 +288,8 @@ fn the_last_request_of_a_process_counts_before_its_exit() {
     let gets = r"cmd=get kvsname=x key=y\n".repeat(300);
     let script = format!(r"printf '{init}{gets}cmd=abort exitcode=7\n' >&$PMI_FD; exit 3");
     for _ in 0..20 {
-        let command = ["sh", "-c", &script].map(OsString::from).into();
+        // A plain `sh` knows no descriptor above 9.
+        let command = ["bash", "-c", &script].map(OsString::from).into();
         let launch = Launch::new(command, 1).keep_going(true);
         let (_, failure) = launcher::run(&launch, |_, _| {}).unwrap().unwrap();
         assert_eq!(failure, Failure::Aborted(7));
