@@ -19,8 +19,6 @@ use tagmatch_rdma_core_sys as sys;
 use tagmatch_testkit::device;
 use tagmatch_verbs::{Library, Verbs, VerbsConfig};
 
-pub use self::traffic::carry_one;
-
 /// `IBV_TRANSPORT_IWARP`.
 pub const IWARP: i32 = 1;
 
@@ -195,6 +193,12 @@ pub fn fail(failure: Option<Failure>) {
 /// From now on, what is posted for peers waits for [`carry_one`], or does no more.
 pub fn slow_down(is_slow: bool) {
     with(|world| world.is_slow = is_slow);
+}
+
+/// A slow network carries the oldest request of the queue pair that `choose` picks: it gets a number
+/// of queue pairs, and gives the place of one. `false`: there is no request.
+pub fn carry_one(choose: impl FnOnce(usize) -> usize) -> bool {
+    traffic::carry_one(choose)
 }
 
 /// How often each call that may fail was made since the devices were installed.

@@ -96,9 +96,8 @@ pub(super) unsafe extern "C" fn post_send(
     0
 }
 
-/// A slow network carries the oldest request of the queue pair that `choose` picks: it gets a number
-/// of queue pairs, and gives the place of one. `false`: there is no request.
-pub fn carry_one(choose: impl FnOnce(usize) -> usize) -> bool {
+/// See [`carry_one`](super::carry_one).
+pub(super) fn carry_one(choose: impl FnOnce(usize) -> usize) -> bool {
     let found = with(|world| {
         let mut senders: Vec<u32> = world.under_way.iter().map(|posted| posted.from).collect();
         senders.sort_unstable();
