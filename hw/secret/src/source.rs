@@ -68,19 +68,26 @@ impl Secret {
         if facts.mode() & 0o7777 != 0o600 {
             return exposed("has a mode other than 0600; chmod 600 makes it private");
         }
-        let bytes = read(file).map_err(unreadable)?;
-        let end = bytes.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
-        Self::from_bytes(&bytes[..end])
+        let mut bytes = read(file).map_err(unreadable)?;
+        // Of a longer file, only a part was read: what looks like its end is none.
+        if bytes.len() <= FILE_BYTES_MAX {
+            let last = bytes.iter().rposition(|byte| !b"\r\n".contains(byte));
+            bytes.truncate(last.map_or(0, |last| last + 1));
+        }
+        Self::from_bytes(&bytes)
     }
 }
 
 /// `O_NONBLOCK`, as Linux has it on the processors that this project builds for.
 const NON_BLOCKING: i32 = 0o4000;
 
-/// The contents of a file, up to one byte more than a secret may have with a line end.
+/// The longest file: a secret with a line end.
+const FILE_BYTES_MAX: usize = Secret::BYTES_MAX + 2;
+
+/// The contents of a file, up to one byte more than a file may have.
 fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(Secret::BYTES_MAX as u64 + 3).read_to_end(&mut bytes)?;
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -136,6 +143,21 @@ mod tests {
     fn a_file_that_is_too_short_or_too_long_is_refused() {
         for length in [0, 15, 1025, 5000] {
             let file = Scratch::new("length", &vec![b'x'; length], 0o600);
+            let refused = Secret::from_file(&file.0).unwrap_err();
+            assert!(matches!(refused, SecretError::Length { .. }), "{length}: {refused}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_many_line_ends_is_not_left_out() {
+        for (length, ends) in [(1024, "\r\n"), (16, "\n\n\n"), (1023, "\n\n\n")] {
+            let secret = "x".repeat(length);
+            let file = Scratch::new("ends", format!("{secret}{ends}").as_bytes(), 0o600);
+            assert_eq!(Secret::from_file(&file.0).unwrap().expose(), secret.as_bytes());
+        }
+        for (length, ends) in [(1024, 2), (1024, 3), (16, 2000)] {
+            let contents = ["x".repeat(length), "\n".repeat(ends), "x".into()].concat();
+            let file = Scratch::new("behind", contents.as_bytes(), 0o600);
             let refused = Secret::from_file(&file.0).unwrap_err();
             assert!(matches!(refused, SecretError::Length { .. }), "{length}: {refused}");
         }
