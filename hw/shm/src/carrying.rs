@@ -112,6 +112,9 @@ mod tests {
             assert!(!carrying.is_fragmented(16 << 10));
             send(&mut carrying, 32 << 10, [2, 3]);
             assert!(carrying.is_fragmented(32 << 10) && !carrying.is_fragmented(16 << 10));
+            let lengths: Vec<_> = carrying.learned().into_iter().map(|way| way.lengths).collect();
+            let kib = |from: usize, to: usize| (from << 10)..=(to << 10) - 1;
+            assert_eq!(lengths, [kib(8, 16), kib(16, 32), kib(32, 64), kib(64, 128)]);
         }
     }
 

@@ -114,6 +114,21 @@ fn silent_pending_connections_are_closed_in_time() {
     assert!(raw.receive().is_none(), "still connected");
 }
 
+/// A flood of connections that say nothing closes the connections of those that flood.
+#[test]
+fn the_oldest_silent_connections_make_room_for_later_ones() {
+    let mut victim = shm(ShmConfig::default());
+    let silent: Vec<RawSocket> =
+        (0..70).map(|_| RawSocket::connect(&victim.address()).unwrap()).collect();
+    let start = Instant::now();
+    while !silent[5].is_hung_up() {
+        assert!(start.elapsed() < common::PATIENCE, "the oldest ones are still connected");
+        assert!(victim.poll().is_none());
+    }
+    let closed = silent.iter().position(|socket| !socket.is_hung_up());
+    assert_eq!(closed, Some(6), "64 stay, the newest ones");
+}
+
 /// A process could give an address of its memory at which another one's nonce was, or none.
 #[test]
 fn memory_is_read_directly_only_where_the_nonce_is() {
