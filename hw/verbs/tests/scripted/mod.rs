@@ -195,8 +195,8 @@ pub fn slow_down(is_slow: bool) {
     with(|world| world.is_slow = is_slow);
 }
 
-/// A slow network carries the oldest request of the queue pair that `choose` picks: it gets a number
-/// of queue pairs, and gives the place of one. `false`: there is no request.
+/// A slow network carries the oldest request of the queue pair that `choose` picks, which gets a
+/// number of queue pairs, and gives the place of one. `false`: there is no request.
 pub fn carry_one(choose: impl FnOnce(usize) -> usize) -> bool {
     traffic::carry_one(choose)
 }

@@ -109,8 +109,8 @@ pub(super) fn carry_one(choose: impl FnOnce(usize) -> usize) -> bool {
         let at = world.under_way.iter().position(|posted| posted.from == from)?;
         Some((world.under_way.remove(at)?, world.qps[&from].raw))
     });
-    // SAFETY: the queue pair exists: its requests leave the list when it is destroyed. The memory of
-    // a request stays until the request has completed.
+    // SAFETY: the queue pair exists: its requests leave the list when it is destroyed. The memory
+    // of a request stays until the request has completed.
     found.is_some_and(|(posted, qp)| unsafe {
         carry_out(&mut *qp, &posted);
         true
