@@ -182,6 +182,8 @@ mod tests {
                 send(&mut choices, 2 * MIN, 8, [8, 5]);
             }
         }
+        let names = ChoiceNames { direction: LearnedDirection::Sent, ways: ["first", "second"] };
+        assert!(choices.learned(&names).iter().all(|class| class.samples == 0));
         assert_eq!([MIN, 4 * MIN].map(|at| choices.way(at)), [Some(Alternative::First); 2]);
     }
 }

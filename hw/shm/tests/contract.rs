@@ -18,6 +18,8 @@ impl Fixture for OnShm {
     const MESSAGES: usize = 200_000;
     const CONNECTIONS: usize = 200;
     const TO_ONESELF_MIN: usize = 256;
+    /// Twice the messages after which another ring has its turn.
+    const BEFORE_ANOTHER_MAX: usize = 64;
     const READ_MODE: ReadMode = ReadMode::Direct;
 
     fn usual() -> Shm {

@@ -36,6 +36,7 @@ impl Fixture for Scripted {
 device_contract! { Scripted:
     every_size_arrives_with_and_without_immediate
     a_full_way_refuses_messages_and_keeps_their_order
+    messages_of_one_peer_keep_none_of_another_back
     a_worker_sends_messages_to_itself
     workers_that_connect_at_once_get_one_connection
     both_sides_see_a_disconnect_and_it_is_final

@@ -297,7 +297,8 @@ fn a_peer_that_is_gone_is_noticed_after_the_retries() {
     assert_eq!(completions(&mut p, 0, &mut a.cq, 1)[0].syndrome(), 0x15);
 }
 
-/// Receives are taken in the order of their links. The program is told once that few are left.
+/// Receives are taken in the order of their links. The program is told once that few are left, and
+/// once that a queue pair in error takes no more.
 #[test]
 fn a_shared_queue_gives_its_receives_in_turn_and_tells_when_few_are_left() {
     let mut p = two();
@@ -330,6 +331,10 @@ fn a_shared_queue_gives_its_receives_in_turn_and_tells_when_few_are_left() {
         events.push(p[1].events());
     }
     assert_eq!(events, [vec![], vec![], vec![event::SRQ_LIMIT_REACHED], vec![]]);
+    let error = abi::ModifyQp { attr_mask: abi::qp_mask::STATE, qp_state: 6, ..Default::default() };
+    p[1].modify(&b.qp, error).unwrap();
+    turns(&mut p, 5);
+    assert_eq!(p[1].events(), [event::QP_LAST_WQE_REACHED], "once");
 }
 
 #[test]

@@ -37,6 +37,45 @@ pub fn every_size_arrives_with_and_without_immediate<F: Fixture>() {
     assert_eq!(a.send(PeerId(99), message(&[])), Err(Refused::Down));
 }
 
+/// While a peer sends as fast as it can, a message of another one arrives.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn messages_of_one_peer_keep_none_of_another_back<F: Fixture>() {
+    let mut devices = [F::usual(), F::usual(), F::usual()];
+    let [a, b, c] = &mut devices;
+    let (b_to_a, _) = connect(b, a);
+    let (c_to_a, from_c) = connect(c, a);
+    // Both are peers that the receiver has just heard of.
+    b.send(b_to_a, message(b"first")).unwrap();
+    c.send(c_to_a, message(b"first")).unwrap();
+    let mut heard = 0;
+    wait_for(&mut [&mut *a, &mut *b, &mut *c], "a message of each", |_, event| {
+        assert!(matches!(event, Owned::Message(..)), "{event:?}");
+        heard += 1;
+        (heard == 2).then_some(())
+    });
+    let mut is_sent = false;
+    let mut before = 0;
+    let start = Instant::now();
+    loop {
+        is_sent = is_sent || c.send(c_to_a, message(b"of another")).is_ok();
+        for _ in 0..100 {
+            let sent = b.send(b_to_a, message(b"of many"));
+            assert!(matches!(sent, Ok(()) | Err(Refused::Full)), "{sent:?}");
+        }
+        assert!(b.poll().is_none() && c.poll().is_none());
+        match poll(a) {
+            Some(Owned::Message(from, ..)) if from == from_c => return,
+            Some(Owned::Message(..)) => before += usize::from(is_sent),
+            None => {}
+            Some(other) => panic!("{other:?}"),
+        }
+        assert!(before <= F::BEFORE_ANOTHER_MAX, "the other peer's message is late");
+        assert!(start.elapsed() < PATIENCE, "the other peer's message does not come");
+    }
+}
+
 /// Where there is no room, messages are refused, and those that were taken stay in order.
 ///
 /// # Panics

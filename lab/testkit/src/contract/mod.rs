@@ -38,6 +38,8 @@ pub trait Fixture {
     const CONNECTIONS: usize;
     /// Messages to oneself that wait, at least.
     const TO_ONESELF_MIN: usize;
+    /// Messages of a peer that come before one of another peer, at most, where that is bounded.
+    const BEFORE_ANOTHER_MAX: usize = usize::MAX;
 
     /// A device with the usual settings, which has reported that it is connected to itself.
     fn usual() -> Self::Device;

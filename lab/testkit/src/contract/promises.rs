@@ -9,6 +9,7 @@ macro_rules! device_contract {
             every_size_arrives_with_and_without_immediate
             a_full_way_refuses_messages_and_keeps_their_order
             messages_go_both_ways_at_once
+            messages_of_one_peer_keep_none_of_another_back
             a_worker_sends_messages_to_itself
             workers_that_connect_at_once_get_one_connection
             workers_on_two_threads_may_connect_at_once

@@ -158,6 +158,39 @@ pub fn a_held_message_is_found_by_nobody_while_a_peer_comes_up<F: Fixture>() {
     }
 }
 
+/// A matched probe that is the first to hear of a peer loses none of its messages.
+pub fn a_probe_that_is_the_first_to_hear_of_a_peer_loses_no_message<F: Fixture>() {
+    for way in F::ways() {
+        let mut a = up::<F>(&way);
+        let mut b = up::<F>(&way);
+        a.connect(&b.address()).unwrap();
+        let start = Instant::now();
+        // The other device is not polled between its answer and its probes.
+        let to_b = loop {
+            assert!(start.elapsed() < PATIENCE, "{way}: no connection");
+            b.poll();
+            if let Some(MatchingEvent::PeerUp { peer }) = a.poll() {
+                break peer;
+            }
+        };
+        a.send(send_of(to_b, 1, b"early")).unwrap();
+        let mut probes = 0;
+        let held = loop {
+            assert!(start.elapsed() < PATIENCE, "{way}: the message is lost");
+            a.poll();
+            if let Some((held, _)) = b.matched_probe(exactly(1)).unwrap() {
+                break held;
+            }
+            probes += 1;
+            if probes % 1000 == 0 {
+                b.poll();
+            }
+        };
+        b.receive_held(held, Buffer::zeroed(5), 1).unwrap();
+        assert_eq!(expect(&mut a, &mut b, 1).1, b"early");
+    }
+}
+
 /// Held messages are received in any order and found by nobody.
 pub fn held_messages_are_received_in_any_order_and_found_by_nobody<F: Fixture>() {
     for way in F::ways() {

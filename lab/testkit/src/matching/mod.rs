@@ -46,6 +46,7 @@ macro_rules! matching_contract {
             a_cancel_that_wins_leaves_the_buffer_alone
             a_cancel_that_loses_is_a_normal_completion
             a_held_message_is_found_by_nobody_while_a_peer_comes_up
+            a_probe_that_is_the_first_to_hear_of_a_peer_loses_no_message
             held_messages_are_received_in_any_order_and_found_by_nobody
             a_message_that_is_discarded_releases_its_sender
             a_probe_takes_nothing
