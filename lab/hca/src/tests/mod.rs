@@ -331,7 +331,7 @@ fn a_shared_queue_gives_its_receives_in_turn_and_tells_when_few_are_left() {
         events.push(p[1].events());
     }
     assert_eq!(events, [vec![], vec![], vec![event::SRQ_LIMIT_REACHED], vec![]]);
-    let error = abi::ModifyQp { attr_mask: abi::qp_mask::STATE, qp_state: 6, ..Default::default() };
+    let error = ModifyQp { attr_mask: abi::qp_mask::STATE, qp_state: 6, ..Default::default() };
     p[1].modify(&b.qp, error).unwrap();
     turns(&mut p, 5);
     assert_eq!(p[1].events(), [event::QP_LAST_WQE_REACHED], "once");
