@@ -336,6 +336,49 @@ fn one_process_cannot_take_the_places_of_all() {
     }
 }
 
+/// A worker connects to further workers of a process that has as many peers here as it may have.
+#[test]
+fn peers_that_a_worker_connects_to_count_for_no_process() {
+    let test = "peers_that_a_worker_connects_to_count_for_no_process";
+    if role().is_some() {
+        let victim: Address = common::hear_line().parse().unwrap();
+        let mut all = Vec::new();
+        for _ in 0..10 {
+            let mut own = shm(ShmConfig::default());
+            let peer = own.connect(&victim).unwrap();
+            common::say(own.address());
+            wait_for(&mut [&mut own], "a peer", |_, event| match event {
+                Owned::Up(up, _) if up == peer => Some(()),
+                other => panic!("{other:?}"),
+            });
+            all.push(own);
+            common::say("up");
+            assert_eq!(common::hear_line(), "next");
+        }
+        return;
+    }
+    let mut victim = shm(ShmConfig::default().process_peers_max(1));
+    let mut other = Other::spawn(test, "connects");
+    other.say(&victim.address().to_string());
+    for number in 0..10 {
+        let address: Address = other.hear().parse().unwrap();
+        // The first one alone counts. Which attempt of the others wins is their addresses' choice.
+        if number > 0 {
+            victim.connect(&address).unwrap();
+        }
+        let answer = std::thread::scope(|scope| {
+            let answer = scope.spawn(|| other.hear());
+            while !answer.is_finished() {
+                poll(&mut victim);
+            }
+            answer.join().unwrap()
+        });
+        assert_eq!(answer, "up");
+        other.say("next");
+    }
+    other.wait();
+}
+
 #[test]
 fn a_listener_of_another_user_is_sent_nothing() {
     let test = "a_listener_of_another_user_is_sent_nothing";
