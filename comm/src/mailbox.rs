@@ -318,7 +318,22 @@ impl fmt::Debug for Opened {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
     use super::*;
+
+    /// Counts the rings.
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Sleeper for Bell {
+        fn sleep(&self, _: Duration) {}
+
+        fn ring(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     const A: ProcessId = ProcessId(0);
     const B: ProcessId = ProcessId(1);
@@ -436,5 +451,30 @@ mod tests {
         }
         assert_eq!(std::iter::from_fn(|| port.answer()).count(), CALLS_MAX);
         assert_eq!(a.take_outgoing().len(), SAID_MAX + CALLS_MAX + CALLS_MAX);
+    }
+
+    #[test]
+    fn a_mailbox_that_closes_wakes_a_thread_if_there_is_a_letter_to_send() {
+        let bell = Arc::new(Bell::default());
+        let rings = || bell.0.swap(0, Ordering::SeqCst);
+        let a = Arc::new(Mailboxes::new(Some(bell.clone())));
+        let b = Arc::new(Mailboxes::new(None));
+        let ports = [(); 2].map(|()| a.open_port());
+        let callers = ports.each_ref().map(|port| call(&b, port.number()));
+        deliver(&a, &b);
+        drop(a.open_port());
+        assert_eq!(rings(), 0, "nobody has called");
+        let [accepts, closes] = ports;
+        let (_, line) = accepts.answer().unwrap();
+        line.say(b"port");
+        deliver(&a, &b);
+        drop(closes);
+        assert_eq!(rings(), 1, "a call waits in the port");
+        deliver(&a, &b);
+        drop(line);
+        assert_eq!(rings(), 1, "the other end of the line is open");
+        deliver(&a, &b);
+        drop(callers);
+        assert_eq!(deliver(&a, &b), 0);
     }
 }

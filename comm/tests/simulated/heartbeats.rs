@@ -6,8 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::linger;
+use tagmatch::TagLayout;
 use tagmatch_comm::coll::{Op, from_bytes, to_bytes};
+use tagmatch_comm::ids::IdLayout;
 use tagmatch_comm::net::heartbeat::{HeartbeatConfig, Heartbeats};
+use tagmatch_comm::net::{Directory, Net, ProcessId};
 use tagmatch_comm::{Config, ErrorClass, Runtime};
 use tagmatch_comm_sim::{Kill, Ran, Sim, SimConfig};
 
@@ -48,6 +51,12 @@ async fn survive(runtime: Beating, rounds: usize) -> (u32, u32) {
     }
 }
 
+fn beating() -> HeartbeatConfig {
+    HeartbeatConfig::default()
+        .period(Duration::from_micros(500))
+        .timeout(Duration::from_micros(TIMEOUT.into()))
+}
+
 fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
     let sim = Sim::new(SimConfig {
         processes,
@@ -56,9 +65,7 @@ fn run(processes: u32, seed: u64, kills: &[Kill]) -> Vec<Option<(u32, u32)>> {
         turns_in_vain: TIMEOUT,
         ..SimConfig::default()
     });
-    let config = HeartbeatConfig::default()
-        .period(Duration::from_micros(500))
-        .timeout(Duration::from_micros(TIMEOUT.into()));
+    let config = beating();
     // Until a member dies, or, without a death, for many timeouts.
     let rounds = if kills.is_empty() { 1000 } else { usize::MAX };
     let busy = Rc::new(Cell::new(processes));
@@ -116,5 +123,43 @@ fn a_timeout_of_no_more_than_a_period_is_refused() {
         let sim = Sim::new(SimConfig::default());
         let config = HeartbeatConfig::default().period(period).timeout(timeout);
         assert!(Heartbeats::new(sim.net(0), config).is_err());
+    }
+}
+
+/// Process 0 hears that process 2 is down: it believes another process of its job, and no process
+/// of another job.
+#[test]
+fn a_beat_of_another_job_is_ignored() {
+    let ids = IdLayout::BITS_16;
+    // The context of heartbeats.
+    let context = (ids.ids() - 1) * ids.oneself().bits() | 1 << (ids.bits() - 1);
+    let tag = TagLayout::MPI.pack(context.into(), 0, 1).unwrap();
+    for liar in [1, 3] {
+        let config = SimConfig { turns_in_vain: TIMEOUT, ..SimConfig::default() };
+        let sim = Sim::of_jobs(config, &[3, 1]);
+        let name = |of: u32| {
+            let net = sim.net(of);
+            net.name(net.own()).unwrap()
+        };
+        let names = (0..4).map(name).collect::<Vec<_>>();
+        let believes = async |number: u32| {
+            let mut net = sim.net(number);
+            if number == liar {
+                let to = net.admit(&names[0]).unwrap();
+                net.inject(to, tag, &[1 << 2]).unwrap();
+            }
+            if number > 0 {
+                return false;
+            }
+            net.admit(&names[liar as usize]).unwrap();
+            let mut beats = Heartbeats::with_clock(net, beating(), sim.clock()).unwrap();
+            for _ in 0..200 {
+                beats.progress();
+                common::turn().await;
+            }
+            beats.is_down(ProcessId(2))
+        };
+        let ends = sim.run((0..4).map(believes), &[]).unwrap().ends;
+        assert_eq!(ends[0], Some(liar == 1), "process {liar} of both jobs");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tagmatch::Worker;
 
 use crate::alloc::{OwnedId, Progress, Role};
+use crate::ft::control::ASK_MAX;
 use crate::ids::IdLayout;
 use crate::life::Life;
 use crate::net::ProcessId;
@@ -26,13 +27,21 @@ fn job() -> [Process; 2] {
 
 /// An id for a communicator of both processes.
 fn allocate(process: &Process) -> OwnedId {
+    allocate_for(process, 7)
+}
+
+/// An id for the creation of this name.
+fn allocate_for(process: &Process, name: u64) -> OwnedId {
     let world = process.world();
     let allocation = process.driver().allocator.begin(world.id(), 0, Role::Member);
-    let mut allocation = allocation.for_members([7, 8], &world.inner.info.group);
-    let offered = allocation.offer();
-    match allocation.conclude(&offered) {
-        Ok(Progress::Done(Some(id))) => id,
-        other => panic!("{other:?}"),
+    let mut allocation = allocation.for_members([name, name], &world.inner.info.group);
+    loop {
+        let offered = allocation.offer();
+        match allocation.conclude(&offered) {
+            Ok(Progress::Done(Some(id))) => return id,
+            Ok(Progress::Again) => {}
+            other => panic!("{other:?}"),
+        }
     }
 }
 
@@ -40,13 +49,14 @@ fn allocate(process: &Process) -> OwnedId {
 fn rests(job: &[Process; 2]) -> bool {
     let allocator = &job[0].driver().allocator;
     let sweep = allocator.with_rest(|rest| rest.want());
-    loop {
+    for _ in 0..100_000 {
         job.iter().for_each(Process::progress);
         let state = allocator.with_rest(|rest| (rest.is_settled(Some(sweep)), rest.count()));
         if let (true, count) = state {
             return count > 0;
         }
     }
+    panic!("the sweep doesn't end");
 }
 
 /// An operation keeps a communicator's life when the communicator has given up its id.
@@ -82,4 +92,16 @@ fn an_id_that_another_process_asks_about_is_a_stray() {
     assert_eq!(strays(), [false, false]);
     assert!(!rests(&job));
     assert_eq!(strays(), [false, true]);
+}
+
+/// A question has room for so many ids, and there are more: no id is taken for asked about that is
+/// not.
+#[test]
+fn all_ids_are_asked_about_however_many_there_are() {
+    let job = job();
+    let names = 7..8 + 2 * ASK_MAX as u64;
+    let both = |name| job.each_ref().map(|process| allocate_for(process, name));
+    let ids: Vec<_> = names.map(both).collect();
+    drop(ids);
+    assert!(!rests(&job));
 }
