@@ -186,6 +186,45 @@ mod tests {
     use super::*;
     use crate::choppy::Choppy;
 
+    /// Waits for outputs of which one never ends, while `act` is called again and again. Fails
+    /// if the wait doesn't end.
+    fn wait_ends(is_hurried: bool, act: impl Fn(&Flow, &SyncSender<LauncherEvent>)) {
+        let (to_outputs, events) = sync_channel(1);
+        let (tell, told) = sync_channel(1);
+        let mut outputs = Outputs::default();
+        outputs.expect();
+        let flow = Arc::clone(&outputs.flow);
+        thread::spawn(move || {
+            let idle_time = Duration::from_millis(50);
+            outputs.wait(&events, idle_time, is_hurried, |_| true);
+            tell.send(()).unwrap();
+        });
+        let begun = Instant::now();
+        while told.recv_timeout(Duration::from_millis(10)).is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the wait doesn't end");
+            act(&flow, &to_outputs);
+        }
+    }
+
+    #[test]
+    fn the_wait_for_an_output_that_is_held_open_ends_after_its_last_write() {
+        let writes = AtomicUsize::new(0);
+        wait_ends(false, |flow, _| {
+            if writes.fetch_add(1, Ordering::SeqCst) < 50 {
+                flow.during(|| ());
+            }
+        });
+    }
+
+    #[test]
+    fn a_hurried_wait_ends_although_requests_to_end_go_on_to_come() {
+        for is_hurried in [true, false] {
+            wait_ends(is_hurried, |_, events| {
+                let _ = events.try_send(LauncherEvent::Signal(2));
+            });
+        }
+    }
+
     fn copied(text: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let flow = Flow::default();
