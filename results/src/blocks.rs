@@ -166,4 +166,15 @@ mod tests {
             assert!((mean - want).abs() <= want * 0.03, "{parts}: {mean}, not {want}");
         }
     }
+
+    #[test]
+    fn a_last_block_counts_if_it_is_half_full() {
+        // From 128 parts on, a block has two parts, from 256 on four.
+        for (parts, blocks) in [(257, 64), (258, 33), (259, 33), (260, 33)] {
+            let mut collected = Blocks::new();
+            (0..parts).for_each(|_| collected.stream(1, Duration::from_secs(1)));
+            let figures = collected.figures().unwrap().messages_per_s;
+            assert_eq!(figures.len(), blocks, "{parts}");
+        }
+    }
 }
