@@ -219,5 +219,11 @@ mod tests {
             [1, 0],
             "one call is made in any case"
         );
+        // A warm-up that has taken two minutes leaves the measurement its own minute.
+        let minute = Duration::from_secs(60);
+        let limits = Limits { iters: 1000, time: minute, ..limits };
+        let mut planner = BatchPlanner::new(limits, 8);
+        planner.phase = Instant::now().checked_sub(2 * minute).map(|begun| (begun, false));
+        assert_eq!([0, 64].map(|done| planner.next(done, true)), [64, 64]);
     }
 }
