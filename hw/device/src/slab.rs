@@ -134,6 +134,12 @@ impl<T> Slab<T> {
         slot.entry.as_ref().map(|_| Key { index, generation: slot.generation })
     }
 
+    /// The key of the first entry at `index` or behind it.
+    pub fn next_key(&self, index: u32) -> Option<Key> {
+        let end = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        (index..end).find_map(|index| self.key_at(index))
+    }
+
     /// The key of the entry whose [short key](Key::to_short) this is.
     pub fn key_of_short(&self, short: u32) -> Option<Key> {
         self.key_at(short & (Key::SHORT_MAX - 1)).filter(|key| key.to_short() == short)

@@ -23,13 +23,15 @@ pub(crate) struct State<P: Provider> {
     pub(crate) endpoints: Slab<P::Endpoint>,
     /// The memory regions that peers may use, by their keys.
     regions: BTreeMap<u64, (SharedRegion, RegionServers)>,
+    /// The place in `endpoints` of the next one that [`State::progress_another`] serves.
+    next_served: u32,
     pub(crate) tables: DomainTables<P::Address>,
 }
 
 impl<P: Provider> Default for State<P> {
     fn default() -> Self {
         let endpoints = Slab::default();
-        State { endpoints, regions: BTreeMap::new(), tables: DomainTables::default() }
+        State { endpoints, regions: BTreeMap::new(), next_served: 0, tables: DomainTables::default() }
     }
 }
 
@@ -409,6 +411,9 @@ impl<P: Provider> State<P> {
                 [only] if !queue.is_armed => self.progress(only, Some(output)),
                 _ => self.progress_queue(key, Some(output))?,
             }
+            if output.taken() == 0 && self.endpoints.len() > 1 {
+                self.progress_another();
+            }
         }
         if output.taken() > 0 {
             return Ok(output.taken());
@@ -439,6 +444,18 @@ impl<P: Provider> State<P> {
             index += 1;
         }
         Ok(())
+    }
+
+    /// Makes progress on one more endpoint of the domain, each in its turn: a program that waits
+    /// for a message on one queue alone counts on what it has injected elsewhere to leave.
+    #[cold]
+    #[inline(never)]
+    fn progress_another(&mut self) {
+        let next = self.endpoints.next_key(self.next_served).or_else(|| self.endpoints.next_key(0));
+        if let Some(key) = next {
+            self.next_served = key.index + 1;
+            self.progress(key, None);
+        }
     }
 
     /// Makes progress for a call that reads no entries.

@@ -1,5 +1,6 @@
 use std::ffi::{CStr, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr;
 use std::sync::Arc;
 
 use super::*;
@@ -245,4 +246,24 @@ fn the_progress_thread_and_a_sleeping_thread_leave_each_other_armed() {
     assert!(state.endpoints.get(key).unwrap().bound.is_armed, "the thread has not withdrawn yet");
     assert_eq!(state.turn(), NextTurn::Later);
     assert!(!state.endpoints.get(key).unwrap().is_armed);
+}
+
+#[test]
+fn reads_of_one_queue_move_what_other_endpoints_of_the_domain_have_accepted() {
+    let (mut state, queue, own) = queue_with_endpoint();
+    let mut add = || {
+        let endpoint = Fake::endpoint(&(), &(), &Hints::default()).unwrap();
+        insert(&mut state.endpoints, endpoint).unwrap()
+    };
+    let others = [add(), add(), add()];
+    state.endpoints.remove(others[1]).unwrap();
+    let mut entry = sys::fi_cq_entry::zeroed();
+    for _ in 0..6 {
+        let to = (&raw mut entry).cast();
+        // SAFETY: the entry outlives the array.
+        let mut output = unsafe { Output::new(queue, size_of_val(&entry), to, 1, ptr::null_mut()) };
+        assert_eq!(state.read(&mut output), Err(Errno::AGAIN));
+    }
+    let progressed = |key| state.endpoints.get(key).unwrap().rounds;
+    assert_eq!([own, others[0], others[2]].map(progressed), [6 + 2, 2, 2]);
 }
