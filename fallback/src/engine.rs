@@ -180,6 +180,8 @@ impl<D: Device> MatchEngine for Engine<D> {
     fn close(&mut self) {
         // What is left on the lists then stays there, as far as the observer knows.
         self.core.state_mut().observer.0 = None;
+        // An armed device may have work, such as a timer to set, that no poll does.
+        self.device.disarm();
         self.device.close();
         // Twice: events that were waiting may name further peers.
         for _ in 0..2 {

@@ -190,3 +190,12 @@ fn a_flush_that_is_under_way_ends_though_its_peers_are_forgotten() {
     }
     assert!(engine.is_flushed(&mut flushing));
 }
+
+#[test]
+fn an_engine_that_is_closed_while_it_is_armed_disarms_its_device() {
+    let mut engine = engine();
+    assert!(engine.arm());
+    assert!(engine.device().is_armed);
+    engine.close();
+    assert!(!engine.device().is_armed);
+}

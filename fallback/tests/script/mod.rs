@@ -41,6 +41,7 @@ pub struct Script {
     pub lost: usize,
     pub keeps_all: bool,
     pub list: Option<ScriptList>,
+    pub is_armed: bool,
 }
 
 /// A NIC's list that answers by the reports of its test.
@@ -166,6 +167,7 @@ impl Device for Script {
     }
 
     fn arm(&mut self, _: &[PeerId]) -> bool {
+        self.is_armed = true;
         true
     }
 
@@ -173,7 +175,9 @@ impl Device for Script {
         !self.reports.is_empty()
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.is_armed = false;
+    }
 }
 
 /// An engine over a script.
