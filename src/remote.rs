@@ -182,9 +182,10 @@ impl<A: Access> Remote<A> {
         }
     }
 
-    /// Replaces each element that equals the one in `compare` by the one in `new`, and gives the old
-    /// values back ([`AtomicOp::CompareSwap`]; [`fetch`](Self::fetch) takes the other operations
-    /// that compare). Both have the same number of elements, in the processor's byte order.
+    /// Replaces each element that equals the one in `compare` by the one in `new`, and gives the
+    /// old values back ([`AtomicOp::CompareSwap`]; [`fetch`](Self::fetch) takes the other
+    /// operations that compare). Both have the same number of elements, in the processor's byte
+    /// order.
     pub fn compare_swap(
         &self,
         at: u64,

@@ -10,7 +10,7 @@
 //! | `world` | the calls of a program and their results | which results are right |
 //! | `oracle` | which results are right, from what is seen outside | the code under test |
 //! | `exhaust` | every interleaving of a small scope, on a NIC driven by hand | seeds |
-//! | `one_sided` | one-sided operations, by a world and an oracle of its own | programs |
+//! | `one_sided` | one-sided operations, by a world and an oracle of its own; small programs of them in every order | programs |
 //! | `run`, `shrink` | a run from plan to report; a smaller plan | |
 //!
 //! # A run

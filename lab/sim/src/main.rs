@@ -2,13 +2,14 @@
 
 mod exhausting;
 mod one_sided_seeds;
+mod output;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::Parser;
+use one_sided_seeds::OneSidedSeeds;
+use output::{Stopwatch, write_history};
 use tagmatch_sim::{Counts, PROFILES, Plan, Profile, WireFault, shrink};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
@@ -100,7 +101,11 @@ fn main() -> ExitCode {
     for runs in all {
         let is_clean = match runs {
             Runs::Messages(profile) => run_profile(&args, profile),
-            Runs::OneSided => one_sided_seeds::run(&args),
+            Runs::OneSided => {
+                let history = args.history.as_deref();
+                OneSidedSeeds { first: args.seed, seeds: args.seeds, steps: args.steps, history }
+                    .run()
+            }
         };
         if !is_clean {
             return ExitCode::from(1);
@@ -125,7 +130,7 @@ fn run_profile(args: &Args, profile: &Profile) -> bool {
             return false;
         }
         if keeps_lines {
-            write_history(args, &report.lines);
+            write_history(args.history.as_deref(), &report.lines);
         }
         counts.add(&report.counts);
         digest = digest.rotate_left(1) ^ report.digest;
@@ -147,33 +152,6 @@ fn run_profile(args: &Args, profile: &Profile) -> bool {
     true
 }
 
-/// Measures the time of the runs of a profile.
-struct Stopwatch {
-    begin: Instant,
-    began_cpu: Option<f64>,
-}
-
-impl Stopwatch {
-    fn start() -> Self {
-        Stopwatch { begin: Instant::now(), began_cpu: cpu_seconds() }
-    }
-
-    /// The elapsed time, and the processor time of this thread. If the kernel doesn't tell the
-    /// processor time, the elapsed time takes its place, which includes the time of other threads.
-    fn seconds(&self) -> (f64, f64) {
-        let seconds = self.begin.elapsed().as_secs_f64();
-        let on_cpu = cpu_seconds().zip(self.began_cpu).map_or(seconds, |(now, then)| now - then);
-        (seconds, on_cpu)
-    }
-}
-
-/// The processor time of this thread, in seconds.
-fn cpu_seconds() -> Option<f64> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let nanoseconds: u64 = text.split(' ').next()?.parse().ok()?;
-    Some(nanoseconds as f64 / 1e9)
-}
-
 /// Makes a failing plan small and prints it.
 fn explain(args: &Args, profile: &Profile, plan: &Plan) {
     // A panic of the code under test is a violation, and the report has its text.
@@ -190,7 +168,7 @@ fn explain(args: &Args, profile: &Profile, plan: &Plan) {
     };
     let mut lines = report.lines;
     lines.push(format!("--> {violation}"));
-    write_history(args, &lines);
+    write_history(args.history.as_deref(), &lines);
     eprintln!(
         "FAILED: profile {} seed {}: {violation}\n  shrunk from {} to {} steps, {} workers; repeat it with:\n  \
          tagmatch-sim --profile {} --seed {} --steps {}{}{}",
@@ -206,16 +184,4 @@ fn explain(args: &Args, profile: &Profile, plan: &Plan) {
         args.wire_fault
             .map_or(String::new(), |what| format!(" --wire_fault {what:?}").to_lowercase())
     );
-}
-
-fn write_history(args: &Args, lines: &[String]) {
-    let text = lines.join("\n") + "\n";
-    match &args.history {
-        None => eprint!("{text}"),
-        Some(path) => {
-            if let Err(error) = fs::write(path, &text) {
-                eprintln!("{}: {error}\n{text}", path.display());
-            }
-        }
-    }
 }

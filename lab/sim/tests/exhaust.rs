@@ -1,7 +1,7 @@
 //! Small scopes, explored completely: nothing is found. Without optimization they take minutes. So
 //! only `ci/parts/sim` runs all of them, in a release build.
 
-use tagmatch_sim::{Explored, Scope};
+use tagmatch_sim::{Explored, Scope, run_one_sided_scopes};
 
 /// The scope with all messages through the list, and with one sender's past it.
 fn both(scope: Scope) -> [Scope; 2] {
@@ -43,6 +43,14 @@ fn nothing_is_found_in_small_scopes() {
             println!("{scope}: {explored}");
         }
     }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "long without optimization: ci/test sim")]
+fn one_sided_operations_of_small_programs_in_every_order() {
+    let all = run_one_sided_scopes().unwrap_or_else(|violation| panic!("{violation}"));
+    println!("{all:?}");
+    assert!(all.programs == 192 && all.orders > 50_000 && all.direct > 10_000, "{all:?}");
 }
 
 /// The smallest scopes that show planted slips. `lab/planted/slips/` names them.

@@ -9,8 +9,8 @@
 //! - Each addition to a counter takes effect once, also if a worker dies ([`counters`]).
 //! - An element that one worker alone uses has what the operations of that worker make of it in
 //!   their order.
-//! - The bytes of a put are there when it ends, and when its notice is taken. Notices are told once,
-//!   in the order of their puts.
+//! - The bytes of a put are there when it ends, and when its notice is taken. Notices are told
+//!   once, in the order of their puts.
 //! - An operation on a region that was closed before it began fails. So does one without the right,
 //!   or whose bytes lie outside. Any other one fails only if the region is closed or a worker dies.
 //!
@@ -191,8 +191,8 @@ fn step<D: Device>(
         }
         57..59 => world.look_at_all(region),
         59 => {
-            let rights = [Rights::ALL, Rights::ALL, Rights::READ, Rights::WRITE, Rights::ATOMIC];
-            world.expose(at, random.pick(&rights)).map(drop)
+            let some = random.pick(&[Rights::READ, Rights::WRITE, Rights::ATOMIC]);
+            world.expose(at, if random.per_mille(700) { Rights::ALL } else { some }).map(drop)
         }
         60 => {
             if random.per_mille(700) {
@@ -233,8 +233,12 @@ fn planned(random: &mut Random) -> PlannedAction {
         _ => {
             let end = REGION_BYTES as u64;
             let offsets = [end - 1, end, end + 1, 1 << 63, u64::MAX - 1, u64::MAX];
-            let offset = random.pick(&offsets);
-            PlannedAction::Beyond { offset, puts: random.per_mille(500) }
+            let puts = random.per_mille(500);
+            if random.per_mille(300) {
+                // The first bytes lie in the region.
+                return PlannedAction::Beyond { offset: end - 100, length: 160, puts };
+            }
+            PlannedAction::Beyond { offset: random.pick(&offsets), length: 2, puts }
         }
     }
 }

@@ -45,23 +45,23 @@ enum CallerStep {
     Close,
 }
 
-/// A program of two initiators, and whether the owner closes its region at some time.
+/// A program of two initiators and the region's owner.
 #[derive(Clone, Debug)]
 struct SmallProgram {
     steps: [Vec<CallerStep>; 3],
     is_direct: bool,
 }
 
-/// Choices of one run. The next run makes the first choice that has alternatives left, counted from
+/// OrderChoices of one run. The next run makes the first choice that has alternatives left, counted from
 /// the end, in another way.
 #[derive(Debug, Default)]
-struct Choices {
+struct OrderChoices {
     /// Each choice that was made, and how many there were.
     made: Vec<(usize, usize)>,
     next: usize,
 }
 
-impl Choices {
+impl OrderChoices {
     fn choose(&mut self, count: usize) -> usize {
         if self.next == self.made.len() {
             self.made.push((0, count));
@@ -88,8 +88,12 @@ const PART: PlannedAction = PlannedAction::Put { at: SHARED + 30, length: 20, ha
 const GET: PlannedAction = PlannedAction::Get { at: SHARED - 8, length: 50 };
 const ADD: PlannedAction = PlannedAction::Add { first: 0, count: 1, fetches: true };
 
-/// What an initiator does, two operations at most.
-const CALLERS: [[CallerStep; 2]; 8] = [
+/// The operation of the second initiator.
+const SECOND: [PlannedAction; 6] =
+    [WHOLE, PART, GET, ADD, PlannedAction::Swap { counter: 0 }, own(OwnUse::Fetch)];
+
+/// What the first initiator does.
+const FIRST: [[CallerStep; 2]; 8] = [
     [CallerStep::Begin(WHOLE), CallerStep::Begin(GET)],
     [CallerStep::Begin(PART), CallerStep::Begin(WHOLE)],
     [CallerStep::Begin(GET), CallerStep::Fenced(WHOLE)],
@@ -99,7 +103,7 @@ const CALLERS: [[CallerStep; 2]; 8] = [
     [CallerStep::Begin(own(OwnUse::Add)), CallerStep::Begin(PART)],
     [
         CallerStep::Begin(ADD),
-        CallerStep::Begin(PlannedAction::Beyond { offset: u64::MAX, puts: true }),
+        CallerStep::Begin(PlannedAction::Beyond { offset: u64::MAX, length: 2, puts: true }),
     ],
 ];
 
@@ -114,11 +118,12 @@ const fn own(kind: OwnUse) -> PlannedAction {
 /// A rule was broken. The text has the program.
 pub fn run_one_sided_scopes() -> Result<OneSidedScopes, Violation> {
     let mut all = OneSidedScopes::default();
-    for (index, first) in CALLERS.iter().enumerate() {
-        for second in &CALLERS[index..] {
+    for first in &FIRST {
+        for second in SECOND {
             for is_direct in [false, true] {
                 for owner in [vec![], vec![CallerStep::Close]] {
-                    let steps = [first.to_vec(), second.to_vec(), owner];
+                    let second = vec![CallerStep::Begin(second)];
+                    let steps = [first.to_vec(), second, owner];
                     all += SmallProgram { steps, is_direct }.explore()?;
                 }
             }
@@ -129,7 +134,7 @@ pub fn run_one_sided_scopes() -> Result<OneSidedScopes, Violation> {
 
 impl SmallProgram {
     fn explore(&self) -> Result<OneSidedScopes, Violation> {
-        let mut choices = Choices::default();
+        let mut choices = OrderChoices::default();
         let mut orders = 0;
         let mut direct = 0;
         loop {
@@ -144,7 +149,7 @@ impl SmallProgram {
         }
     }
 
-    fn run(&self, choices: &mut Choices) -> Result<u64, Violation> {
+    fn run(&self, choices: &mut OrderChoices) -> Result<u64, Violation> {
         let wire = WireConfig {
             message_max: 128,
             fragments: false,
@@ -185,7 +190,7 @@ impl SmallProgram {
         &self,
         world: &OneSidedWorld<Wire>,
         begun: [usize; OWNER + 1],
-        choices: &mut Choices,
+        choices: &mut OrderChoices,
     ) -> Option<NextStep> {
         let mut steps = Vec::with_capacity(2 * begun.len());
         for (at, member) in world.members.iter().enumerate() {

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use tagmatch_device::{AccessKind, Buffer, Device, PeerId, RegionAccess};
 use tagmatch_fallback::{
-    AtomicOp, Completion, Engine, EngineConfig, Fault, MatchEngine, RegionKey, RemoteAction,
-    RemoteFault, RemoteOperation, RequestId, Rights, RmaEngine, Send, SendMode, Started,
+    Completion, Engine, EngineConfig, Fault, MatchEngine, RegionKey, RemoteFault, RemoteOperation,
+    RequestId, Rights, RmaEngine, Send, SendMode, Started,
 };
 use tagmatch_soft::{Pattern, Tag, TagMask};
 
 use super::bytes::{GetValues, WriteStamp};
-use super::plan::{Expected, LiveOperation, OwnUse, PlannedAction, atomic, bytes_of};
+use super::plan::{Expected, LiveOperation, OwnUse, PlannedAction, bytes_of, own_put};
 use super::region::{COUNTERS, OWN_WORDS, REGION_BYTES, SimRegion, WORD};
 use crate::adapter::Adapter;
 use crate::violation::{Rule, Verdict, Violation, ensure};
@@ -45,7 +45,7 @@ impl OneSidedCounts {
 }
 
 /// A worker that may have been killed.
-pub(super) struct Member<D: Device> {
+pub(super) struct RegionMember<D: Device> {
     pub(super) engine: Option<Engine<D>>,
     node: u32,
     /// Requests under way, oldest first for each region's owner.
@@ -70,7 +70,7 @@ struct NoticePut {
 /// One run.
 pub(super) struct OneSidedWorld<D: Device> {
     pub(super) net: Rc<RefCell<Net>>,
-    pub(super) members: Vec<Member<D>>,
+    pub(super) members: Vec<RegionMember<D>>,
     pub(super) regions: Vec<SimRegion>,
     notices: BTreeMap<u64, NoticePut>,
     pub(super) counts: OneSidedCounts,
@@ -103,7 +103,7 @@ impl<D: Device> OneSidedWorld<D> {
             let device = adapter.device(wire, seed).map_err(|error| broken(error.to_string()))?;
             let config = EngineConfig { seed, ..*config };
             let engine = Engine::new(device, &config).map_err(|error| broken(error.to_string()))?;
-            members.push(Member {
+            members.push(RegionMember {
                 engine: Some(engine),
                 node,
                 requests: Vec::new(),
@@ -235,7 +235,7 @@ impl<D: Device> OneSidedWorld<D> {
         let Some(peer) = self.peer(from, to) else { return Ok(()) };
         let id = self.last + 1;
         let region = &self.regions[number];
-        let Some((offset, action)) = action(planned, region, from, id) else { return Ok(()) };
+        let Some((offset, action)) = planned.action(region, from, id) else { return Ok(()) };
         let key = region.key;
         let place = region.place;
         let Some(engine) = &mut self.members[from].engine else { return Ok(()) };
@@ -551,7 +551,7 @@ impl<D: Device> OneSidedWorld<D> {
 
 /// Reads or writes a region as an access says. `None`: it is closed.
 fn access_memory<D: Device>(
-    owner: &mut Member<D>,
+    owner: &mut RegionMember<D>,
     access: &mut RegionAccess,
     is_half: bool,
 ) -> Option<()> {
@@ -564,55 +564,4 @@ fn access_memory<D: Device>(
         AccessKind::Write => bytes.copy_from_slice(&access.buffer[..length]),
     }
     Some(())
-}
-
-/// What a put of this number leaves in the worker's own element.
-fn own_put(id: u64) -> u64 {
-    id.wrapping_mul(0x0101_0101_0101_0101)
-}
-
-/// The place and the action of an operation with this number.
-fn action(
-    planned: PlannedAction,
-    region: &SimRegion,
-    from: usize,
-    id: u64,
-) -> Option<(u64, RemoteAction)> {
-    let counter = |first: usize| (first * WORD) as u64;
-    Some(match planned {
-        PlannedAction::Put { at, length, has_notice } => {
-            let notice = has_notice.then_some(id);
-            (at as u64, RemoteAction::Put { from: bytes_of(id, length).into(), notice })
-        }
-        PlannedAction::Get { at, length } => {
-            (at as u64, RemoteAction::Get { into: Buffer::zeroed(length) })
-        }
-        PlannedAction::Add { first, count, fetches } => {
-            let fetched = if fetches { count } else { 0 };
-            (counter(first), atomic(AtomicOp::Sum, &vec![1; count], fetched)?)
-        }
-        PlannedAction::Swap { counter: of } => {
-            let guess = region.counters[of].seen[from];
-            (counter(of), atomic(AtomicOp::CompareSwap, &[guess, guess + 1], 1)?)
-        }
-        PlannedAction::Read { first, count } => {
-            (counter(first), atomic(AtomicOp::Read, &[], count)?)
-        }
-        PlannedAction::Own(kind) => {
-            let at = OWN_WORDS + from * WORD;
-            let action = if kind == OwnUse::Put {
-                let from = own_put(id).to_ne_bytes().to_vec().into();
-                RemoteAction::Put { from, notice: None }
-            } else {
-                atomic(AtomicOp::Sum, &[id], usize::from(kind == OwnUse::Fetch))?
-            };
-            (at as u64, action)
-        }
-        PlannedAction::Beyond { offset, puts: true } => {
-            (offset, RemoteAction::Put { from: bytes_of(id, 2).into(), notice: None })
-        }
-        PlannedAction::Beyond { offset, .. } => {
-            (offset, RemoteAction::Get { into: Buffer::zeroed(2) })
-        }
-    })
 }
