@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use one_sided_seeds::OneSidedSeeds;
-use output::{Stopwatch, write_history};
 use tagmatch_sim::{Counts, PROFILES, Plan, Profile, WireFault, shrink};
+
+use crate::one_sided_seeds::OneSidedSeeds;
+use crate::output::{Stopwatch, write_history};
 
 /// Simulates workers on wires that delay, refuse, fail and die, and judges every match.
 ///

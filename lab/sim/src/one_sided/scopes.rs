@@ -52,8 +52,8 @@ struct SmallProgram {
     is_direct: bool,
 }
 
-/// OrderChoices of one run. The next run makes the first choice that has alternatives left, counted from
-/// the end, in another way.
+/// The choices of one run. The next run makes the last choice that has alternatives left in another
+/// way, and all later ones anew.
 #[derive(Debug, Default)]
 struct OrderChoices {
     /// Each choice that was made, and how many there were.
