@@ -265,7 +265,8 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// The oldest notice of a peer that was not taken, if there is one; makes progress if there
-    /// isn't. The bytes of its put are in the region.
+    /// isn't. The bytes of its put are in the region. Notices of peers that are down are kept, too:
+    /// 65,536 of all peers together, and puts with further ones end when some are taken.
     pub fn take_notice(&self) -> Option<PutNotice> {
         self.access.with(|state| {
             let engine = state.engine.as_dyn_mut();

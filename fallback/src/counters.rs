@@ -85,6 +85,8 @@ pub struct Counters {
     pub sent_beyond: u64,
     /// Puts and gets that the device has done by itself, without a message: see `Remote`.
     pub direct_remote: u64,
+    /// One-sided operations that peers have carried out by messages, or refused.
+    pub remote_by_messages: u64,
     /// Receives whose message was longer than their buffer.
     pub truncated: u64,
     /// Receives that were cancelled before they matched.

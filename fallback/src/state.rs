@@ -136,7 +136,9 @@ impl ProtocolState {
         header: &RmaHeader,
         bytes: &Bytes<'_>,
     ) -> Result<(), WireError> {
+        let under_way = self.rma.under_way(peer);
         self.rma.arrived(peer, header, bytes, &mut self.requests)?;
+        self.counters.remote_by_messages += (under_way - self.rma.under_way(peer)) as u64;
         self.todo.push(Todo::Flush(peer));
         Ok(())
     }

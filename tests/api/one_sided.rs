@@ -370,6 +370,17 @@ fn a_message_after_the_end_of_a_put_finds_the_bytes_there() {
 }
 
 #[test]
+fn operations_by_messages_are_counted() {
+    let [_, p] = pairs();
+    let Some((_region, remote)) = exposed(&p, vec![0; 64], Rights::ALL) else { return };
+    p.ok(remote.put(0, bytes(8)));
+    p.ok(remote.get(0, vec![0; 8]));
+    refusal(&p, remote.put(60, bytes(8)));
+    let counters = p.a.counters();
+    assert_eq!((counters.remote_by_messages, counters.direct_remote), (3, 0));
+}
+
+#[test]
 fn elements_that_equal_what_they_are_compared_with_are_replaced() {
     for p in pairs() {
         let elements = |values: [u16; 3]| values.map(u16::to_ne_bytes).concat();

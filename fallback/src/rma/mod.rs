@@ -46,7 +46,7 @@ use crate::peers::peer::Peer;
 use crate::requests::request::RequestId;
 use crate::requests::table::Requests;
 use crate::rma::initiator::{InitiatorSide, RemoteOperation, RmaSent};
-use crate::rma::owner::{OwnerSide, PutPiece};
+use crate::rma::owner::{ALL_NOTICES_MAX, OwnerSide, PutPiece};
 use crate::rma::regions::{ExposedRegions, RegionKey, RegionUse};
 use crate::wire::{RmaHeader, TMH_BYTES, WireError};
 
@@ -209,9 +209,10 @@ impl Rma {
         let mut turn = RmaTurn::Over;
         loop {
             let before = bytes;
+            let has_room = notices.len() < ALL_NOTICES_MAX;
             let tell = |value| notices.push_back(EngineNotice { peer: id, value });
             let payload_max = message_max - RmaHeader::ANSWER_BYTES;
-            if let Some(answer) = owner.next(regions, payload_max, tell) {
+            if let Some(answer) = owner.next(regions, payload_max, has_room, tell) {
                 let header = answer.header;
                 let length = answer.payload.len();
                 if send(&header.emit()[..header.byte_len()], answer.payload).is_err() {
@@ -256,11 +257,16 @@ impl Rma {
     /// The oldest notice that nobody has taken. With it comes a peer to which an answer can go out
     /// now, if there is one.
     pub(crate) fn take_notice(&mut self) -> Option<(EngineNotice, Option<PeerId>)> {
+        let was_full = self.notices.len() >= ALL_NOTICES_MAX;
         let notice = self.notices.pop_front()?;
         let peer = notice.peer;
         let can_answer = self.peers.get_mut(&peer).is_some_and(|peer| peer.owner.notice_taken());
         self.forget_idle(peer);
-        Some((notice, can_answer.then_some(peer)))
+        if can_answer || !was_full {
+            return Some((notice, can_answer.then_some(peer)));
+        }
+        let waiting = self.peers.iter().find(|(_, peer)| peer.owner.waits_for_notices());
+        Some((notice, waiting.map(|(id, _)| *id)))
     }
 
     /// A peer is down: its operations end. The notices that it has told stay.

@@ -22,6 +22,10 @@ pub(crate) const FETCHED_MAX: usize = 1024;
 /// their bytes, and are answered once there is room.
 pub(crate) const NOTICES_MAX: u32 = 1024;
 
+/// The most notices of all peers that nobody has taken. Those of peers that are down are kept, so
+/// peers that come and go would have us keep any number of them.
+pub(crate) const ALL_NOTICES_MAX: usize = 1 << 16;
+
 /// An answer that is to be sent.
 #[derive(Clone, Debug)]
 enum OwedAnswer {
@@ -214,15 +218,16 @@ impl OwnerSide {
 
     /// The next message, with a payload of at most `payload_max` bytes. `None`: there is none, or
     /// the oldest waits until notices are taken. [`OwnerSide::sent`] follows if it has gone out.
-    /// `tell` is given the notices that are told now.
+    /// `tell` is given the notices that are told now; `has_room`: one more may be.
     pub(crate) fn next<'a>(
         &'a mut self,
         regions: &'a mut ExposedRegions,
         payload_max: usize,
+        has_room: bool,
         mut tell: impl FnMut(u64),
     ) -> Option<NextAnswer<'a>> {
         if let Some(OwedAnswer::Notice(notice)) = self.answers.front() {
-            if self.unread >= NOTICES_MAX {
+            if self.unread >= NOTICES_MAX || !has_room {
                 return None;
             }
             tell(*notice);
@@ -288,7 +293,12 @@ impl OwnerSide {
     /// A notice of this peer was taken. `true`: an answer that has waited for that can go out.
     pub(crate) fn notice_taken(&mut self) -> bool {
         self.unread -= 1;
-        matches!(self.answers.front(), Some(OwedAnswer::Notice(_)))
+        self.waits_for_notices()
+    }
+
+    /// The oldest answer waits until notices are taken.
+    pub(crate) fn waits_for_notices(&self) -> bool {
+        self.unread < NOTICES_MAX && matches!(self.answers.front(), Some(OwedAnswer::Notice(_)))
     }
 }
 

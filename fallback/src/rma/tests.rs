@@ -284,6 +284,36 @@ fn a_put_whose_notice_finds_no_room_ends_when_a_notice_is_taken() {
 }
 
 #[test]
+fn notices_of_peers_that_come_and_go_are_bounded() {
+    const PUTS: usize = 100;
+    let mut owner = Side::new(5);
+    let key = owner.rma.regions.expose(vec![0; 8].into(), Rights::ALL).unwrap();
+    let header = RmaHeader::Put { key: key.0, offset: 0, left: 0, notice: Some(7) };
+    let message = header.emit();
+    let bytes = Bytes::from_slice(&message[..header.byte_len()]);
+    let answer = |rma: &mut Rma, peer| rma.send_to(peer, 4096, |_, _| Ok(()));
+    let last = PeerId((ALL_NOTICES_MAX / PUTS) as u32 + 3);
+    for peer in (1..=last.0).map(PeerId) {
+        for _ in 0..PUTS {
+            owner.rma.arrived(peer, &header, &bytes, &mut owner.requests).unwrap();
+        }
+        answer(&mut owner.rma, peer);
+        if peer != last {
+            owner.rma.peer_down(peer, Fault::Closed, &mut owner.requests);
+        }
+    }
+    assert_eq!(owner.rma.notices.len(), ALL_NOTICES_MAX);
+    // The puts of the last peer wait. One is answered for each notice that is taken.
+    for _ in 0..3 {
+        let (_, peer) = owner.rma.take_notice().unwrap();
+        assert_eq!(peer, Some(last));
+        answer(&mut owner.rma, last);
+        assert_eq!(owner.rma.notices.len(), ALL_NOTICES_MAX);
+    }
+    owner.audit();
+}
+
+#[test]
 fn a_long_get_brings_each_byte_to_its_place() {
     let [mut initiator, mut owner] = [Side::new(1), Side::new(2)];
     let bytes: Vec<u8> = (0..4000_usize).map(|at| (at % 251) as u8).collect();
