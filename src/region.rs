@@ -122,11 +122,7 @@ impl<A: Access> Region<A> {
     /// [`Error::OutOfRegion`]
     pub fn read(&self, at: usize, out: &mut [u8]) -> Result<(), Error> {
         let length = out.len();
-        self.with(at, length, |memory| {
-            let bytes = at.checked_add(length).and_then(|end| memory.get(at..end))?;
-            out.copy_from_slice(bytes);
-            Some(())
-        })
+        self.with(at, length, |memory| memory.copy_out(at, out))
     }
 
     /// Writes bytes into the region, from `at` on. Makes no progress. It is one step for the atomic

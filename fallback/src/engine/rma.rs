@@ -49,9 +49,10 @@ impl<D: Device> RmaEngine for Engine<D> {
         if is_left_alone {
             return Some(memory);
         }
-        let copy = memory.clone();
+        let mut copy = vec![0; memory.len()];
+        memory.copy_out(0, &mut copy);
         std::mem::forget(memory);
-        Some(copy)
+        Some(copy.into())
     }
 
     fn region_memory(&mut self, key: RegionKey) -> Option<&mut Buffer> {
