@@ -31,7 +31,12 @@ pub(crate) struct State<P: Provider> {
 impl<P: Provider> Default for State<P> {
     fn default() -> Self {
         let endpoints = Slab::default();
-        State { endpoints, regions: BTreeMap::new(), next_served: 0, tables: DomainTables::default() }
+        State {
+            endpoints,
+            regions: BTreeMap::new(),
+            next_served: 0,
+            tables: DomainTables::default(),
+        }
     }
 }
 

@@ -9,11 +9,8 @@ use tagmatch_device::{AccessKind, Buffer, RegionAccess};
 
 use super::frame::RegionBytes;
 use super::reads::ReadsFromPeer;
-use super::send_half::SendHalf;
-use super::sources::Source;
-
-/// Most accesses that are under way at a time; both ends count on it.
-pub(crate) const ACCESSES_MAX: usize = 16;
+use super::send_half::{ACCESSES_MAX, SendHalf};
+use super::sources::StreamSource;
 
 /// The accesses to the regions of one peer.
 #[derive(Default)]
@@ -48,6 +45,11 @@ impl Accesses {
         !self.waiting.is_empty() && self.begun.len() < ACCESSES_MAX && !out.is_putting()
     }
 
+    /// Whether an access has begun and not ended.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
     /// Begins the next access if it may begin now.
     pub(crate) fn begin_next(&mut self, out: &mut SendHalf, reads: &mut ReadsFromPeer) {
         if !self.may_begin(out) {
@@ -59,7 +61,7 @@ impl Accesses {
         self.begun.push_back(match kind {
             AccessKind::Read => BegunAccess::Get(reads.start_get(out, bytes, buffer)),
             AccessKind::Write => {
-                out.begin(0, Source::Put(bytes));
+                out.begin(0, StreamSource::Put(bytes));
                 BegunAccess::Put(buffer)
             }
         });
@@ -127,6 +129,7 @@ impl Accesses {
         if out.is_putting() && self.put().is_none() {
             return Some("bytes are put that no access has");
         }
-        self.may_begin(out).then_some("an access waits, and may begin")
+        let waits = self.may_begin(out) && !self.has_begun();
+        waits.then_some("an access waits, and may begin")
     }
 }

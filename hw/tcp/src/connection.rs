@@ -11,7 +11,7 @@ use super::accesses::Accesses;
 use super::hosts::Host;
 use super::puts::PutsOfPeer;
 use super::reads::ReadsFromPeer;
-use super::regions::OpenRegions;
+use super::regions::PublishedRegions;
 use super::send_half::SendHalf;
 
 /// A connection whose both ends have proved themselves.
@@ -111,7 +111,7 @@ impl Connection {
 pub(crate) fn landing_room<'a>(
     reads: &'a mut ReadsFromPeer,
     puts: &mut PutsOfPeer,
-    regions: &'a mut OpenRegions,
+    regions: &'a mut PublishedRegions,
 ) -> Option<Room<'a>> {
     if puts.landing() > 0 { puts.room(regions) } else { reads.room() }
 }

@@ -18,7 +18,6 @@ use tagmatch_os::random;
 use tagmatch_os::tcp::TcpOptions;
 use tagmatch_secret::Secret;
 
-use super::accesses::ACCESSES_MAX;
 use super::address::TcpAddress;
 use super::clock::Clock;
 use super::config::TcpConfig;
@@ -32,12 +31,13 @@ use super::numbers::Watched;
 use super::peers::{PeerState, Peers};
 use super::ready::ReadyList;
 use super::refused_machines::RefusedMachines;
-use super::send_half::Unsent;
+use super::send_half::{ACCESSES_MAX, Unsent};
 use super::sources::SharedMemory;
 use super::unsent::UNSENT_MIN;
 
-/// Puts and gets of fewer bytes are messages: they are copied once more, and need fewer system calls.
-const ACCESS_BYTES_MIN: usize = 16 << 10;
+/// Puts and gets of fewer bytes are messages: these are copied once more, and need fewer system
+/// calls.
+const ACCESS_BYTES_MIN: usize = 32 << 10;
 
 /// The TCP device. See the [crate](crate) for how it works.
 ///

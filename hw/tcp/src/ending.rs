@@ -17,6 +17,7 @@ use super::leaving::Leaving;
 use super::numbers::Watched;
 use super::peers::PeerState;
 use super::reads::{EndedRead, ReadOf};
+use super::send_half::PUT_RUN_BYTES;
 
 impl Tcp {
     /// Both ends of a connection have proved themselves.
@@ -98,6 +99,7 @@ impl Tcp {
         if connection.is_broken {
             return;
         }
+        let until = connection.out.taken() + PUT_RUN_BYTES as u64;
         loop {
             let Connection { socket, out, reads, accesses, .. } = connection;
             accesses.begin_next(out, reads);
@@ -107,7 +109,9 @@ impl Tcp {
                 connection.note_broken();
                 break;
             }
-            if !connection.accesses.may_begin(&connection.out) {
+            // The answers to puts that were sent make the others begin.
+            let Connection { out, accesses, .. } = &*connection;
+            if !accesses.may_begin(out) || out.taken() >= until && accesses.has_begun() {
                 break;
             }
         }

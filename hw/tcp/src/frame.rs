@@ -26,8 +26,8 @@ pub(crate) const REQUEST_BYTES: usize = 20;
 pub(crate) const REGION_BYTES: usize = 24;
 /// Most bytes of a read or a put that one frame carries.
 pub(crate) const PIECE_MAX: usize = 512 << 10;
-/// Bytes of a read or a put that a frame carries, except on fast connections. Two frames may lie in front of
-/// a small message: one that is being sent, and one that the kernel has not sent yet.
+/// Bytes of a read or a put that a frame carries, except on fast connections. Two frames may lie in
+/// front of a small message: one that is being sent, and one that the kernel has not sent yet.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Most bytes of a message, for all devices.
 pub(crate) const MESSAGE_MAX: u32 = 16 << 20;

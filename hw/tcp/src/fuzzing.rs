@@ -15,9 +15,9 @@ use super::frame::{
 use super::greeting::{ANSWER_BYTES, Admission, OPENING_BYTES, Opening};
 use super::puts::PutsOfPeer;
 use super::reads::{EndedRead, ReadOf, ReadsFromPeer};
-use super::regions::OpenRegions;
+use super::regions::PublishedRegions;
 use super::send_half::SendHalf;
-use super::sources::Source;
+use super::sources::StreamSource;
 
 /// Reads the bytes as an address, as the steps of a handshake, and as the frames of a connection.
 ///
@@ -70,7 +70,7 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
         accesses.begin_next(&mut out, &mut reads);
     }
     let memory = Buffer::zeroed(300);
-    let mut regions = OpenRegions::default();
+    let mut regions = PublishedRegions::default();
     regions.publish(&PublishedRegion {
         key: KEY,
         memory: &memory,
@@ -93,7 +93,7 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
                     return Ok(());
                 };
                 assert_eq!(emit_span(parse_span(span)), *span);
-                out.take_request(id, Source::Exposed(parse_span(span)))?;
+                out.take_request(id, StreamSource::Exposed(parse_span(span)))?;
                 data = rest;
             }
             Frame::Get { .. } | Frame::Put => {
@@ -103,7 +103,7 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
                 let of = RegionBytes::parse(bytes);
                 assert_eq!(of.emit(), *bytes);
                 if let Frame::Get { id } = frame {
-                    out.take_request(id, Source::Region(of))?;
+                    out.take_request(id, StreamSource::Region(of))?;
                 } else {
                     puts.begin(of, &mut regions)?;
                 }

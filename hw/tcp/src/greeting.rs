@@ -211,7 +211,7 @@ mod tests {
         fn any_bytes_are_an_opening_or_refused(bytes in prop::collection::vec(any::<u8>(), OPENING_BYTES)) {
             let mut bytes: [u8; OPENING_BYTES] = bytes.try_into().unwrap();
             let _ = Opening::parse(&bytes);
-            bytes[..5].copy_from_slice(b"TMtp\x01");
+            bytes[..5].copy_from_slice(b"TMtp\x02");
             bytes[21] &= 63;
             let _ = Opening::parse(&bytes);
         }

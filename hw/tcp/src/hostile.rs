@@ -18,7 +18,7 @@ use super::greeting::{Admission, Opening};
 use super::puts::PutsOfPeer;
 use super::reads::{EndedRead, ReadOf, ReadsFromPeer};
 use super::send_half::SendHalf;
-use super::sources::{SharedMemory, Source};
+use super::sources::{SharedMemory, StreamSource};
 
 /// The longest message that the device takes, in bytes.
 const MESSAGE_MAX: usize = 50;
@@ -81,9 +81,11 @@ impl FrameRoom {
                 whole(REQUEST_BYTES)?;
                 let span = rest.try_into().map_err(|_| "no span")?;
                 assert_eq!(emit_span(parse_span(span)), *span);
-                self.out.take_request(id, Source::Exposed(parse_span(span)))
+                self.out.take_request(id, StreamSource::Exposed(parse_span(span)))
             }
-            Frame::Get { id } => self.out.take_request(id, Source::Region(region_bytes(rest)?)),
+            Frame::Get { id } => {
+                self.out.take_request(id, StreamSource::Region(region_bytes(rest)?))
+            }
             Frame::Put => self.puts.begin(region_bytes(rest)?, &mut self.memory.regions),
             Frame::PutData { length } => {
                 whole(length)?;

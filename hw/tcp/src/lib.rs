@@ -34,9 +34,9 @@
 //!    connection.
 //!
 //! # What travels
-//! Frames: a header of 12 bytes, and a message or a part of a read or a put (`frame`). A message is sent by
-//! one system call, with header and payload as separate parts. What the kernel doesn't take waits
-//! in the peer's outbox, which is bounded ([`TcpConfig::outbox_bytes`]).
+//! Frames: a header of 12 bytes, and a message or a part of a read or a put (`frame`). A message is
+//! sent by one system call, with header and payload as separate parts. What the kernel doesn't take
+//! waits in the peer's outbox, which is bounded ([`TcpConfig::outbox_bytes`]).
 //!
 //! A reader asks for exposed memory by a frame. The owner sends the bytes out of the exposed
 //! buffer, in pieces, and the reader receives them into its own buffer. Several reads take turns,
@@ -51,8 +51,8 @@
 //!   straight out of the buffer. The owner looks at key, right and bounds before the first byte is
 //!   written, and receives the bytes into the region. It answers after the last one: then they are
 //!   visible to all its processors. The bytes of a put that isn't allowed are received and dropped.
-//! - **Order.** An access begins once the put before it was sent, so the bytes of puts come in their
-//!   order, and a get reads after the puts before it. Accesses end in their order.
+//! - **Order.** An access begins once the put before it was sent, so the bytes of puts come in
+//!   their order, and a get reads after the puts before it. Accesses end in their order.
 //! - **Closing.** Region memory is used in calls of the device alone, so after
 //!   [`Device::unpublish`](tagmatch_device::Device::unpublish) nothing reads or writes it. What
 //!   comes of a put afterwards is dropped; a get fails.
@@ -63,9 +63,10 @@
 //!   yet. If all are taken, one that is older than a tenth of a second is closed for a new one. A
 //!   pending connection ends after [`TcpConfig::connect_timeout`], which counts only time in which
 //!   this worker polls or sleeps. The first refusal of each machine is logged.
-//! - A peer: one partial frame, 64 requested reads and gets, 16 answers to puts, and the outbox. A peer that breaks a rule goes
-//!   down. Other peers are not affected. Exposed memory is read by the peer that it was exposed to:
-//!   a peer that asks with another's key, which it may have guessed, has broken a rule.
+//! - A peer: one partial frame, 64 requested reads and gets, 16 answers to puts, and the outbox. A
+//!   peer that breaks a rule goes down. Other peers are not affected. Exposed memory is read by the
+//!   peer that it was exposed to: a peer that asks with another's key, which it may have guessed,
+//!   has broken a rule.
 //! - A machine: [`TcpConfig::host_peers_max`] peers that have connected to this worker, under
 //!   whatever names. All addresses of loopback are one machine, and all of one /64 of IPv6.
 //! - All peers that connect together: the descriptors of this process but the last ones, a 64th, 1
@@ -122,6 +123,9 @@
 //!   BBR, where it is the machine's choice, paces each packet by a timer. Reads of 1 MiB over
 //!   loopback ran at 0.3 of a bare socket stream with one piece a call, and with runs of up to 1
 //!   MiB at 1.2 of it (with CUBIC at 0.6 and 0.95).
+//! - **Where a put's first bytes land.** A frame that begins a put may come together with the first
+//!   bytes behind it, in one receive into the inbox, which are then copied. So after a put the next
+//!   receive is short, and the bytes of the puts that follow it go straight into their regions.
 //! - **Nothing is lost by leaving.** A socket that is closed while received bytes wait in it resets
 //!   its connection, and what is under way to the peer is lost. So a worker that leaves drops what
 //!   still comes until the peer has acknowledged everything.

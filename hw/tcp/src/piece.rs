@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use super::frame::{Frame, HEADER_BYTES, REGION_BYTES};
-use super::sources::{Source, Sources};
+use super::sources::{Sources, StreamSource};
 
 /// Sent in the place of a buffer that was withdrawn while a piece of it was being sent.
 static BLANK: [u8; 4096] = [0; 4096];
@@ -16,7 +16,7 @@ const FRONT_MAX: usize = HEADER_BYTES + REGION_BYTES + HEADER_BYTES;
 pub(crate) struct OutStream {
     /// The number that the peer has given its read; 0 for a put.
     pub(crate) id: u32,
-    pub(crate) source: Source,
+    pub(crate) source: StreamSource,
     /// How many bytes the pieces that were begun have.
     pub(crate) given: u64,
 }
@@ -36,14 +36,14 @@ impl OutStream {
         let is_last = left == length as u64;
         let mut front = PieceFront { bytes: [0; FRONT_MAX], length: 0 };
         match source {
-            Source::Put(to) => {
+            StreamSource::Put(to) => {
                 if start == 0 {
                     front.add(&Frame::Put.emit());
                     front.add(&to.emit());
                 }
                 front.add(&Frame::PutData { length }.emit());
             }
-            Source::Exposed(_) | Source::Region(_) => {
+            StreamSource::Exposed(_) | StreamSource::Region(_) => {
                 front.add(&Frame::ReadData { id, length }.emit());
             }
         }
@@ -79,7 +79,7 @@ impl PieceFront {
 /// A frame with bytes of a stream, of which a part has been sent.
 pub(crate) struct StreamPiece {
     pub(crate) id: u32,
-    pub(crate) source: Source,
+    pub(crate) source: StreamSource,
     /// Where in the stream its bytes begin.
     start: usize,
     front: PieceFront,

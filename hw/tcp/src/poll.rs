@@ -13,14 +13,14 @@ use super::device::Tcp;
 use super::frame::{Frame, HEADER_BYTES, REGION_BYTES, REQUEST_BYTES, RegionBytes, parse_span};
 use super::numbers::Watched;
 use super::peers::PeerState;
-use super::sources::Source;
+use super::sources::StreamSource;
 
 /// The clock is read once in so many polls.
 const POLLS_PER_TICK: u32 = 64;
 /// Most steps of one poll: frames that are no message, and calls that receive bytes.
 const STEPS_PER_POLL: u32 = 16;
-/// While bytes of reads or puts are expected, no more bytes than these are received beside them. The
-/// others go straight into their memory.
+/// While bytes of reads or puts are expected, no more bytes than these are received beside them.
+/// The others go straight into their memory.
 const BESIDE_STREAMS: usize = 4096;
 
 /// What a step of a poll has come to.
@@ -257,7 +257,7 @@ impl Tcp {
                 };
                 let span = parse_span(span);
                 self.memory.exposures.readable_by(peer).check(span)?;
-                connection.out.take_request(id, Source::Exposed(span))?;
+                connection.out.take_request(id, StreamSource::Exposed(span))?;
                 self.inbox.take(HEADER_BYTES + REQUEST_BYTES);
                 self.push(peer);
             }
@@ -269,7 +269,7 @@ impl Tcp {
                 let bytes = RegionBytes::parse(bytes);
                 self.inbox.take(HEADER_BYTES + REGION_BYTES);
                 if let Frame::Get { id } = frame {
-                    connection.out.take_request(id, Source::Region(bytes))?;
+                    connection.out.take_request(id, StreamSource::Region(bytes))?;
                     self.push(peer);
                 } else {
                     connection.puts.begin(bytes, &mut self.memory.regions)?;

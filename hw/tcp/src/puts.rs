@@ -3,13 +3,13 @@
 use tagmatch_device::Room;
 
 use super::frame::RegionBytes;
-use super::regions::OpenRegions;
+use super::regions::PublishedRegions;
 use super::send_half::SendHalf;
 
 /// The puts of one peer, of which one arrives at a time.
 #[derive(Default)]
 pub(crate) struct PutsOfPeer {
-    arriving: Option<ArrivingPut>,
+    arriving: Option<IncomingPut>,
     /// Bytes of the current frame that are still to come.
     landing: usize,
     /// Bytes of a put may be among the next ones that are received: one arrives, or the last ones
@@ -18,7 +18,7 @@ pub(crate) struct PutsOfPeer {
 }
 
 /// A put of which not all bytes have come.
-struct ArrivingPut {
+struct IncomingPut {
     bytes: RegionBytes,
     received: u64,
     /// Whether the peer may write there. If not, the bytes are dropped.
@@ -33,13 +33,13 @@ impl PutsOfPeer {
     pub(crate) fn begin(
         &mut self,
         bytes: RegionBytes,
-        regions: &mut OpenRegions,
+        regions: &mut PublishedRegions,
     ) -> Result<(), &'static str> {
         if self.arriving.is_some() || bytes.length == 0 {
             return Err("a put that begins in another one, or has no bytes");
         }
         let is_allowed = regions.room(bytes).is_some();
-        self.arriving = Some(ArrivingPut { bytes, received: 0, is_allowed });
+        self.arriving = Some(IncomingPut { bytes, received: 0, is_allowed });
         self.is_expected = true;
         Ok(())
     }
@@ -64,7 +64,7 @@ impl PutsOfPeer {
 
     /// The place for the bytes that are still to come of the current frame. `None`: the peer may
     /// not write them, or the region was closed.
-    pub(crate) fn room<'a>(&mut self, regions: &'a mut OpenRegions) -> Option<Room<'a>> {
+    pub(crate) fn room<'a>(&mut self, regions: &'a mut PublishedRegions) -> Option<Room<'a>> {
         let put = self.arriving.as_mut().filter(|put| put.is_allowed)?;
         let start = usize::try_from(put.received).ok()?;
         let room = regions.room(put.bytes).and_then(|room| room.part(start..start + self.landing));

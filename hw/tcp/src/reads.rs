@@ -7,7 +7,7 @@ use tagmatch_device::{Buffer, ReadError, ReadRequest, Room};
 
 use super::frame::RegionBytes;
 use super::send_half::{REQUESTS_MAX, SendHalf};
-use super::sources::Source;
+use super::sources::StreamSource;
 
 /// A read that has ended.
 pub(crate) struct EndedRead {
@@ -28,7 +28,7 @@ pub(crate) enum ReadOf {
 /// A read of this worker.
 struct ReadUnderWay {
     id: u32,
-    source: Source,
+    source: StreamSource,
     of: ReadOf,
     into: Buffer,
     length: usize,
@@ -52,7 +52,7 @@ impl ReadsFromPeer {
     pub(crate) fn start(&mut self, out: &mut SendHalf, request: ReadRequest, length: usize) {
         let ReadRequest { remote, into, token, .. } = request;
         let id = self.take_id();
-        let source = Source::Exposed(remote);
+        let source = StreamSource::Exposed(remote);
         let of = ReadOf::Exposed(token);
         self.waiting.push_back(ReadUnderWay { id, source, of, into, length, received: 0 });
         self.request(out);
@@ -66,7 +66,7 @@ impl ReadsFromPeer {
         into: Buffer,
     ) -> u32 {
         let id = self.take_id();
-        let source = Source::Region(bytes);
+        let source = StreamSource::Region(bytes);
         let of = ReadOf::Region(id);
         let length = into.len();
         self.waiting.push_back(ReadUnderWay { id, source, of, into, length, received: 0 });

@@ -16,7 +16,7 @@ use super::frame::RegionBytes;
 
 /// The regions of this worker, by their keys.
 #[derive(Debug, Default)]
-pub(crate) struct OpenRegions(BTreeMap<u64, OpenRegion>);
+pub(crate) struct PublishedRegions(BTreeMap<u64, OpenRegion>);
 
 #[derive(Debug)]
 struct OpenRegion {
@@ -26,7 +26,7 @@ struct OpenRegion {
     writes: bool,
 }
 
-impl OpenRegions {
+impl PublishedRegions {
     /// See [`Device::publish`](tagmatch_device::Device::publish).
     pub(crate) fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
         let PublishedRegion { key, memory, reads, writes, .. } = *region;
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn bytes_of_a_region_are_those_inside_that_its_rights_allow() {
         let memory = Buffer::from(vec![1, 2, 3, 4]);
-        let mut regions = OpenRegions::default();
+        let mut regions = PublishedRegions::default();
         for (key, reads, writes) in [(1, true, false), (2, false, true), (3, false, false)] {
             let place = regions.publish(&PublishedRegion {
                 key,
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn memory_that_can_only_be_read_is_not_written() {
         let memory = Buffer::from(std::sync::Arc::<[u8]>::from(vec![0; 8]));
-        let mut regions = OpenRegions::default();
+        let mut regions = PublishedRegions::default();
         let region =
             PublishedRegion { key: 1, memory: &memory, reads: false, writes: true, changes: false };
         assert!(regions.publish(&region).is_none());

@@ -1,9 +1,9 @@
 //! The sending half of a connection: frames that wait for room in the socket, and streams: reads
 //! that the peer has requested, and a put of this worker, whose bytes go straight out of memory.
 //!
-//! Whole frames wait in the outbox. It is sent before a piece of a stream begins, so a message waits
-//! for one piece at most, and for what the kernel has not sent yet. The streams take turns, piece
-//! by piece. One call sends several pieces: each call ends in a packet that is not full.
+//! Whole frames wait in the outbox. It is sent before a piece of a stream begins, so a message
+//! waits for one piece at most, and for what the kernel has not sent yet. The streams take turns,
+//! piece by piece. One call sends several pieces: each call ends in a packet that is not full.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,16 +11,19 @@ use std::os::fd::BorrowedFd;
 
 use tagmatch_os::{fails_for_now, tcp};
 
-use super::accesses::ACCESSES_MAX;
 use super::frame::{Frame, HEADER_BYTES, emit_span};
 use super::piece::{OutStream, StreamPiece};
-use super::sources::{Source, Sources};
+use super::sources::{Sources, StreamSource};
 use super::unsent::UnsentLimit;
 
 /// Most reads that a peer may request at a time. Further reads wait in the reader.
 pub(crate) const REQUESTS_MAX: usize = 64;
-/// Most bytes of reads that one system call sends.
+/// Most accesses that are under way to a peer. The peer doesn't keep more answers to puts.
+pub(crate) const ACCESSES_MAX: usize = 16;
+/// Most bytes of streams that one system call sends.
 const RUN_BYTES: usize = 1 << 20;
+/// As many bytes while this worker puts: it has messages of its own to send.
+pub(crate) const PUT_RUN_BYTES: usize = 256 << 10;
 /// Most runs of one push, so that a fast reader doesn't keep this worker from its other peers.
 const RUNS_PER_PUSH: usize = 2;
 /// The places of so many messages are known.
@@ -38,6 +41,8 @@ pub(crate) struct SendHalf {
     /// The reads that the peer has requested, and a put of this worker, without the bytes of the
     /// piece that was begun.
     streams: VecDeque<OutStream>,
+    /// The last piece was one of a put.
+    has_put_last: bool,
     /// The answers to puts of the peer. They go out once the outbox is empty.
     answers: VecDeque<bool>,
     /// How many bytes the socket has taken.
@@ -131,13 +136,13 @@ impl SendHalf {
     }
 
     /// Requests a read from the peer.
-    pub(crate) fn request(&mut self, id: u32, source: Source) {
+    pub(crate) fn request(&mut self, id: u32, source: StreamSource) {
         match source {
-            Source::Exposed(span) => {
+            StreamSource::Exposed(span) => {
                 self.outbox.extend(Frame::ReadRequest { id }.emit());
                 self.outbox.extend(emit_span(span));
             }
-            Source::Region(bytes) | Source::Put(bytes) => {
+            StreamSource::Region(bytes) | StreamSource::Put(bytes) => {
                 self.outbox.extend(Frame::Get { id }.emit());
                 self.outbox.extend(bytes.emit());
             }
@@ -148,7 +153,11 @@ impl SendHalf {
     ///
     /// # Errors
     /// The rule that the peer broke.
-    pub(crate) fn take_request(&mut self, id: u32, source: Source) -> Result<(), &'static str> {
+    pub(crate) fn take_request(
+        &mut self,
+        id: u32,
+        source: StreamSource,
+    ) -> Result<(), &'static str> {
         let requested = self.streams.iter().filter(|stream| !stream.source.is_put()).count();
         if requested >= REQUESTS_MAX {
             return Err("a peer requests more reads at a time than allowed");
@@ -158,14 +167,14 @@ impl SendHalf {
     }
 
     /// Begins a stream.
-    pub(crate) fn begin(&mut self, id: u32, source: Source) {
+    pub(crate) fn begin(&mut self, id: u32, source: StreamSource) {
         self.streams.push_back(OutStream { id, source, given: 0 });
     }
 
     /// Whether bytes of a put are still to be sent.
     pub(crate) fn is_putting(&self) -> bool {
         let of_streams = self.streams.iter().map(|stream| stream.source);
-        of_streams.chain(self.begun.as_ref().map(|piece| piece.source)).any(Source::is_put)
+        of_streams.chain(self.begun.as_ref().map(|piece| piece.source)).any(StreamSource::is_put)
     }
 
     /// Answers a put of the peer.
@@ -267,7 +276,8 @@ impl SendHalf {
         sources: Sources<'_>,
     ) -> io::Result<bool> {
         self.unsent.follow(socket, self.taken);
-        for _ in 0..RUNS_PER_PUSH {
+        let runs = if self.is_putting() { 1 } else { RUNS_PER_PUSH };
+        for _ in 0..runs {
             if !self.end_piece(socket, sources)? || !self.push_outbox(socket)? {
                 return Ok(false);
             }
@@ -352,10 +362,20 @@ impl SendHalf {
 
     /// The pieces of the next run.
     fn next_pieces(&self) -> Vec<StreamPiece> {
-        let piece_bytes = self.unsent.piece_bytes();
-        let run = RUN_BYTES / piece_bytes;
+        let put = self.streams.iter().find(|stream| stream.source.is_put());
+        let reads = self.streams.iter().filter(|stream| !stream.source.is_put());
+        let (piece_bytes, run_bytes, reads_max) = if put.is_some() {
+            // A put and the reads, however many these are, have as many bytes each.
+            (self.unsent.piece_bytes().min(PUT_RUN_BYTES / 2), PUT_RUN_BYTES, 1)
+        } else {
+            (self.unsent.piece_bytes(), RUN_BYTES, REQUESTS_MAX)
+        };
+        let run = run_bytes / piece_bytes;
         let mut pieces = Vec::with_capacity(run);
-        let turns: Vec<_> = self.streams.iter().take(run).collect();
+        let mut turns: Vec<_> = put.into_iter().chain(reads.take(reads_max.min(run))).collect();
+        if put.is_some() && self.has_put_last {
+            turns.reverse();
+        }
         for round in 0..run {
             let before = pieces.len();
             for stream in &turns {
@@ -376,6 +396,7 @@ impl SendHalf {
         let at = self.streams.iter().position(is_of);
         let Some(mut stream) = at.and_then(|at| self.streams.remove(at)) else { return };
         stream.given += piece.length as u64;
+        self.has_put_last = piece.source.is_put();
         if !piece.is_last() {
             self.streams.push_back(stream);
         }

@@ -4,11 +4,11 @@
 use tagmatch_device::{Buffer, Exposures, PeerId, Readable, RemoteSpan};
 
 use super::frame::RegionBytes;
-use super::regions::OpenRegions;
+use super::regions::PublishedRegions;
 
 /// The bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum StreamSource {
     /// A read of a buffer that was exposed to the peer.
     Exposed(RemoteSpan),
     /// A get from a region of this worker.
@@ -17,18 +17,18 @@ pub(crate) enum Source {
     Put(RegionBytes),
 }
 
-impl Source {
+impl StreamSource {
     /// The number of bytes.
     pub(crate) fn length(self) -> u64 {
         match self {
-            Source::Exposed(span) => span.length,
-            Source::Region(bytes) | Source::Put(bytes) => bytes.length,
+            StreamSource::Exposed(span) => span.length,
+            StreamSource::Region(bytes) | StreamSource::Put(bytes) => bytes.length,
         }
     }
 
     /// Whether it is a put of this worker.
     pub(crate) fn is_put(self) -> bool {
-        matches!(self, Source::Put(_))
+        matches!(self, StreamSource::Put(_))
     }
 }
 
@@ -36,7 +36,7 @@ impl Source {
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
     pub(crate) exposures: Exposures,
-    pub(crate) regions: OpenRegions,
+    pub(crate) regions: PublishedRegions,
 }
 
 impl SharedMemory {
@@ -50,17 +50,17 @@ impl SharedMemory {
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
     readable: Readable<'a>,
-    regions: &'a OpenRegions,
+    regions: &'a PublishedRegions,
     put: Option<&'a Buffer>,
 }
 
 impl<'a> Sources<'a> {
     /// The bytes of a stream; `None` if the peer may not read all of them, or no longer.
-    pub(crate) fn bytes(self, source: Source) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(self, source: StreamSource) -> Option<&'a [u8]> {
         match source {
-            Source::Exposed(span) => self.readable.bytes(span),
-            Source::Region(bytes) => self.regions.bytes(bytes),
-            Source::Put(_) => self.put.map(|buffer| &buffer[..]),
+            StreamSource::Exposed(span) => self.readable.bytes(span),
+            StreamSource::Region(bytes) => self.regions.bytes(bytes),
+            StreamSource::Put(_) => self.put.map(|buffer| &buffer[..]),
         }
     }
 }

@@ -6,7 +6,10 @@ mod common;
 use std::io::Read;
 use std::time::Duration;
 
-use tagmatch_device::{Buffer, Device, DownReason, Exposure, PeerId, ReadRequest, RemoteSpan};
+use tagmatch_device::{
+    AccessEnd, AccessKind, Buffer, Device, DownReason, Exposure, PeerId, PublishedRegion,
+    ReadRequest, RegionAccess, RegionPlace, RegionSpan, RemoteSpan,
+};
 use tagmatch_tcp::Tcp;
 
 use common::raw::{ANSWER, Raw, frame, invented};
@@ -21,6 +24,26 @@ const READ_DATA: u8 = 4;
 const READ_END: u8 = 5;
 const READ_FAILED: u8 = 6;
 const BYE: u8 = 7;
+const GET: u8 = 9;
+const PUT: u8 = 10;
+const PUT_DATA: u8 = 11;
+const PUT_DONE: u8 = 12;
+const PUT_FAILED: u8 = 13;
+
+/// The key of the region in the tests.
+const KEY: u64 = 77;
+
+/// A get or a put: a frame that names bytes of a region.
+fn of_region(kind: u8, key: u64, offset: u64, length: u64) -> Vec<u8> {
+    let words = [key, offset, length].map(u64::to_le_bytes);
+    frame(kind, 5, &words.concat())
+}
+
+/// A region of the device.
+fn publish(tcp: &mut Tcp, memory: &Buffer) {
+    let region = PublishedRegion { key: KEY, memory, reads: true, writes: true };
+    assert!(!tcp.publish(&region).is_none());
+}
 
 /// A peer made by hand that is up.
 fn hostile(tcp: &mut Tcp, byte: u8) -> (Raw, PeerId) {
@@ -57,6 +80,16 @@ fn a_peer_that_breaks_a_rule_goes_down_with_the_reason_and_no_other() {
         ("not requested", frame(READ_END, 7, &[])),
         ("not requested", frame(READ_FAILED, 7, &[])),
         ("too long", frame(READ_DATA, 0, &[0; (512 << 10) + 1])),
+        ("length is impossible", frame(GET, 0, &[0; 23])),
+        ("length is impossible", frame(PUT, 0, &[0; 25])),
+        ("length is impossible", frame(PUT_DONE, 0, b"x")),
+        ("has no bytes", of_region(PUT, KEY, 0, 0)),
+        ("begins in another", [of_region(PUT, 1, 0, 9), of_region(PUT, 1, 0, 9)].concat()),
+        ("bytes of no put", frame(PUT_DATA, 0, b"abc")),
+        ("or none", [of_region(PUT, 1, 0, 9), frame(PUT_DATA, 0, b"")].concat()),
+        ("more than it has", [of_region(PUT, 1, 0, 2), frame(PUT_DATA, 0, b"abc")].concat()),
+        ("no put that was sent", frame(PUT_DONE, 0, &[])),
+        ("no put that was sent", frame(PUT_FAILED, 0, &[])),
     ];
     for (byte, (what, bytes)) in (0..).zip(cases) {
         let (raw, peer) = hostile(&mut a, byte);
@@ -199,4 +232,141 @@ fn answers_to_a_peer_that_does_not_receive_are_bounded() {
     assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?} after {received} bytes");
     let mut rest = [0; 4096];
     while (&raw.0).read(&mut rest).is_ok_and(|count| count > 0) {}
+}
+
+/// What a peer may not write is received, dropped, and answered, and what it may not read fails: a
+/// wrong key, or bytes of which one lies outside.
+#[test]
+fn puts_and_gets_that_a_region_does_not_allow_change_nothing_and_the_connection_goes_on() {
+    let mut a = tcp(config());
+    let memory = Buffer::zeroed(100);
+    publish(&mut a, &memory);
+    let (raw, peer) = hostile(&mut a, 1);
+    let wrong = [
+        (KEY ^ 1, 0, 10),
+        (KEY, 91, 10),
+        (KEY, 100, 1),
+        (KEY, u64::MAX, 1),
+        (KEY, u64::MAX - 4, 10),
+        (KEY, 0, 101),
+    ];
+    for (key, offset, length) in wrong {
+        let bytes = vec![9; usize::try_from(length).unwrap()];
+        raw.say(&[of_region(PUT, key, offset, length), frame(PUT_DATA, 0, &bytes)].concat());
+        assert_eq!(raw.hear(&mut a, 12).unwrap()[4], PUT_FAILED, "{key} {offset} {length}");
+        raw.say(&of_region(GET, key, offset, length));
+        assert_eq!(raw.hear(&mut a, 12).unwrap()[4], READ_FAILED, "{key} {offset} {length}");
+    }
+    assert!(memory.iter().all(|byte| *byte == 0), "a put that isn't allowed has written");
+    // A long one comes in many parts, with a message between its pieces.
+    raw.say(&of_region(PUT, KEY, 50, 200_000));
+    let piece = frame(PUT_DATA, 0, &[9; 50_000]);
+    let message = frame(MESSAGE, 0, b"between");
+    for part in [&piece, &piece, &message, &piece, &piece].map(|part| part.chunks(9000)) {
+        for bytes in part {
+            raw.say(bytes);
+            for _ in 0..10 {
+                match poll(&mut a) {
+                    Some(Owned::Message(from, _, bytes)) if from == peer => {
+                        assert_eq!(bytes, b"between");
+                    }
+                    None => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    assert_eq!(raw.hear(&mut a, 12).unwrap()[4], PUT_FAILED);
+    assert!(memory.iter().all(|byte| *byte == 0), "a put that isn't allowed has written");
+    // The right ones are done.
+    raw.say(&[of_region(PUT, KEY, 97, 3), frame(PUT_DATA, 0, b"end")].concat());
+    assert_eq!(raw.hear(&mut a, 12).unwrap()[4], PUT_DONE);
+    raw.say(&of_region(GET, KEY, 96, 4));
+    assert_eq!(raw.hear(&mut a, 28).unwrap()[12..16], *b"\0end");
+    assert!(a.unpublish(KEY));
+    assert_eq!((&memory[..97], &memory[97..]), (&[0; 97][..], &b"end"[..]));
+}
+
+/// Bytes of a put come one by one, and the region is closed, or the peer dies, in the middle.
+#[test]
+fn a_put_that_is_cut_short_leaves_the_region_to_its_owner() {
+    for dies in [false, true] {
+        let mut a = tcp(config());
+        let memory = Buffer::zeroed(20);
+        publish(&mut a, &memory);
+        let (raw, peer) = hostile(&mut a, 1);
+        let bytes = [of_region(PUT, KEY, 5, 10), frame(PUT_DATA, 0, &[7; 10])].concat();
+        let begun = bytes.len() - 4;
+        for byte in &bytes[..begun] {
+            raw.say(&[*byte]);
+            assert!(raw.is_left_open_by(&mut a, Duration::from_millis(1)));
+        }
+        assert_eq!(memory[..], [[0; 5], [7; 5], [7, 0, 0, 0, 0], [0; 5]].concat());
+        if dies {
+            drop(raw);
+            assert_eq!(wait_down(&mut a, peer), DownReason::Gone);
+            assert!(a.unpublish(KEY));
+        } else {
+            assert!(a.unpublish(KEY));
+            raw.say(&bytes[begun..]);
+            assert_eq!(raw.hear(&mut a, 12).unwrap()[4], PUT_FAILED);
+        }
+        assert_eq!(memory[11..], [0; 9], "a closed region was written");
+    }
+}
+
+/// A peer that puts and receives no answers makes the device keep a bounded number of these.
+#[test]
+fn answers_to_puts_of_a_peer_that_does_not_receive_are_bounded() {
+    let mut a = tcp(config().outbox_bytes(4096));
+    let (raw, peer) = hostile(&mut a, 1);
+    let put = [of_region(PUT, KEY, 0, 1), frame(PUT_DATA, 0, b"x")].concat().repeat(2000);
+    let reason = loop {
+        match std::io::Write::write(&mut &raw.0, &put) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break wait_down(&mut a, peer),
+        }
+        match poll(&mut a) {
+            Some(Owned::Down(_, reason)) => break reason,
+            None => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(reason, DownReason::Misbehaved { .. }), "{reason:?}");
+}
+
+/// An owner that answers a put before it was sent, or sends more or less bytes than a get has.
+#[test]
+fn a_put_and_a_get_are_bounded_by_what_was_asked_for() {
+    for case in 0..4u8 {
+        let mut a = tcp(config());
+        let (raw, peer) = hostile(&mut a, case);
+        let of = RegionSpan { key: KEY, place: RegionPlace::BY_KEY, offset: 3 };
+        let is_put = case == 0;
+        let kind = if is_put { AccessKind::Write } else { AccessKind::Read };
+        let length = if is_put { 64 << 20 } else { 10 };
+        let buffer = Buffer::zeroed(length);
+        a.access(RegionAccess { peer, of, kind, buffer }).unwrap();
+        let begun = raw.hear(&mut a, 36).unwrap();
+        let named = of_region(begun[4], KEY, 3, length as u64);
+        assert_eq!((begun[4], &begun[12..]), (if is_put { PUT } else { GET }, &named[12..]));
+        match case {
+            0 => raw.say(&frame(PUT_DONE, 0, &[])),
+            1 => raw.say(&frame(READ_DATA, 0, &[9; 11])),
+            2 => raw.say(&frame(READ_END, 0, &[])),
+            _ => raw.say(&[frame(READ_DATA, 0, &[9; 10]), frame(READ_DATA, 0, b"x")].concat()),
+        }
+        let mut back = None;
+        let reason = wait_for(&mut [&mut a], "the peer's end", |_, event| match event {
+            Owned::AccessDone(AccessEnd { buffer, is_done: false, .. }) => {
+                back = Some(buffer.len());
+                None
+            }
+            Owned::Down(_, reason) => Some(reason),
+            other => panic!("{other:?}"),
+        });
+        assert!(matches!(reason, DownReason::Misbehaved { .. }), "{case}: {reason:?}");
+        assert_eq!(back, Some(length));
+    }
 }

@@ -9,7 +9,7 @@ fuzz_target!(|data: &[u8]| {
     tagmatch_tcp::fuzzing::read(data);
     // Addresses and openings begin with a mark, which random bytes seldom do.
     let address = Contents::new([0; 7]).with(Network::Tcp, &[]).address().unwrap();
-    for mark in [&address.as_bytes()[..2], b"TMtp\x01"] {
+    for mark in [&address.as_bytes()[..2], b"TMtp\x02"] {
         let mut marked = data.to_vec();
         if let Some(place) = marked.get_mut(..mark.len()) {
             place.copy_from_slice(mark);

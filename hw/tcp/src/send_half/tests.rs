@@ -1,11 +1,14 @@
+//! Tests of the sending half of a connection.
+
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use super::super::frame::PIECE_BYTES;
-use super::*;
-use crate::sources::SharedMemory;
 use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+
+use super::super::frame::{PIECE_BYTES, RegionBytes};
+use super::super::sources::SharedMemory;
+use super::*;
 
 const READER: PeerId = PeerId(1);
 
@@ -68,8 +71,8 @@ fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
     let mut memory = SharedMemory::default();
     let long = memory.exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
     let other = memory.exposures.expose(READER, Buffer::from(vec![2; PIECE_BYTES + 1])).unwrap();
-    out.take_request(1, Source::Exposed(long.span)).unwrap();
-    out.take_request(2, Source::Exposed(other.span)).unwrap();
+    out.take_request(1, StreamSource::Exposed(long.span)).unwrap();
+    out.take_request(2, StreamSource::Exposed(other.span)).unwrap();
     // The socket takes a part of a piece.
     while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
     {
@@ -93,7 +96,7 @@ fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
     let mut out = SendHalf::default();
     let mut memory = SharedMemory::default();
     let long = memory.exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
-    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    out.take_request(1, StreamSource::Exposed(long.span)).unwrap();
     while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
     {
     }
@@ -105,7 +108,7 @@ fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
     let is_end = |frame: &&Frame| !matches!(frame, Frame::ReadData { .. });
     assert_eq!(got.iter().filter(is_end).count(), 1, "it fails once: {got:?}");
     assert!(!bytes.contains(&9));
-    out.take_request(2, Source::Exposed(long.span)).unwrap();
+    out.take_request(2, StreamSource::Exposed(long.span)).unwrap();
     let bytes = pass(&mut out, &mut sockets, memory.for_peer(READER, None));
     assert_eq!(frames(&bytes), [Frame::ReadFailed { id: 2 }]);
 }
@@ -130,7 +133,7 @@ fn a_message_longer_than_the_outbox_does_not_wait_for_the_end_of_reads() {
     let mut out = SendHalf::default();
     let mut memory = SharedMemory::default();
     let long = memory.exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
-    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    out.take_request(1, StreamSource::Exposed(long.span)).unwrap();
     while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
     {
     }
@@ -162,7 +165,7 @@ fn there_is_something_to_send_while_a_message_a_read_or_a_piece_is_left() {
     let mut memory = SharedMemory::default();
     let long = memory.exposures.expose(READER, Buffer::from(vec![1; 30 * PIECE_BYTES])).unwrap();
     assert!(!out.has_to_send());
-    out.take_request(1, Source::Exposed(long.span)).unwrap();
+    out.take_request(1, StreamSource::Exposed(long.span)).unwrap();
     assert!(out.has_to_send(), "a read alone");
     while out.begun.is_none() {
         out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap();
@@ -184,9 +187,9 @@ fn a_peer_requests_64_reads_at_a_time_and_no_more() {
     let mut out = SendHalf::default();
     let span = RemoteSpan { address: 1, key: 2, length: 3 };
     for id in 0..64 {
-        assert_eq!(out.take_request(id, Source::Exposed(span)), Ok(()));
+        assert_eq!(out.take_request(id, StreamSource::Exposed(span)), Ok(()));
     }
-    assert!(out.take_request(64, Source::Exposed(span)).is_err());
+    assert!(out.take_request(64, StreamSource::Exposed(span)).is_err());
 }
 
 #[test]
@@ -195,8 +198,8 @@ fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
     let mut out = SendHalf::default();
     let mut memory = SharedMemory::default();
     let long = memory.exposures.expose(READER, Buffer::from(vec![1; 8 * PIECE_BYTES])).unwrap();
-    out.take_request(1, Source::Exposed(long.span)).unwrap();
-    out.take_request(2, Source::Exposed(long.span)).unwrap();
+    out.take_request(1, StreamSource::Exposed(long.span)).unwrap();
+    out.take_request(2, StreamSource::Exposed(long.span)).unwrap();
     while out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap() || out.begun.is_none()
     {
     }
@@ -204,4 +207,41 @@ fn who_leaves_completes_the_piece_that_was_begun_and_says_so() {
     let got = frames(&pass(&mut out, &mut sockets, memory.for_peer(READER, None)));
     assert_eq!(got.last(), Some(&Frame::Bye));
     assert!(!got.contains(&Frame::ReadEnd { id: 1 }), "{got:?}");
+}
+
+/// However many reads a peer has requested, a put of this worker is no slower than they are.
+#[test]
+fn a_put_and_the_reads_of_its_peer_have_as_many_bytes_each_and_messages_pass_both() {
+    const LENGTH: usize = 8 * PIECE_BYTES;
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    for id in 0..10 {
+        let exposure = memory.exposures.expose(READER, Buffer::from(vec![1; LENGTH])).unwrap();
+        out.take_request(id, StreamSource::Exposed(exposure.span)).unwrap();
+    }
+    let put = Buffer::from(vec![2; LENGTH]);
+    let to = RegionBytes { key: 1, offset: 2, length: LENGTH as u64 };
+    out.begin(0, StreamSource::Put(to));
+    while out.push(sockets.0.as_fd(), memory.for_peer(READER, Some(&put))).unwrap()
+        || out.begun.is_none()
+    {}
+    assert!(out.send(sockets.0.as_fd(), [b"message", b""], None, 1 << 20).is_ok());
+    let got = frames(&pass(&mut out, &mut sockets, memory.for_peer(READER, Some(&put))));
+    let bytes_of_put = |frame: &Frame| match frame {
+        Frame::PutData { length } => *length,
+        _ => 0,
+    };
+    let bytes_of_read = |frame: &Frame| match frame {
+        Frame::ReadData { length, .. } => *length,
+        _ => 0,
+    };
+    assert_eq!(got.iter().map(bytes_of_put).sum::<usize>(), LENGTH);
+    let last = got.iter().rposition(|frame| bytes_of_put(frame) > 0).unwrap();
+    let beside: usize = got[..last].iter().map(bytes_of_read).sum();
+    assert!(beside.abs_diff(LENGTH) <= 2 * PIECE_BYTES, "{beside} bytes of reads beside the put");
+    let message = Frame::Message { length: 7, immediate: None };
+    let at = got.iter().position(|frame| *frame == message).unwrap();
+    assert!(at < last, "the message waits for the put");
+    assert!(!out.is_putting());
 }

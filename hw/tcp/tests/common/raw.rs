@@ -11,7 +11,7 @@ use tagmatch_tcp::{Secret, Tcp};
 
 use super::{PATIENCE, place, poll};
 
-const PROTOCOL: &[u8] = b"tagmatch tcp 1";
+const PROTOCOL: &[u8] = b"tagmatch tcp 2";
 /// Bytes of an opening, of a question, and of an answer.
 pub const OPENING: usize = 5 + NONCE_BYTES + 1 + 64;
 pub const QUESTION: usize = 32 + 4;
@@ -20,7 +20,7 @@ pub const ANSWER: usize = 1 + QUESTION;
 /// The bytes of an opening.
 pub fn opening(nonce: &Nonce, address: &Address) -> Vec<u8> {
     let bytes = address.as_bytes();
-    let mut out = b"TMtp\x01".to_vec();
+    let mut out = b"TMtp\x02".to_vec();
     out.extend(nonce);
     out.push(u8::try_from(bytes.len()).unwrap());
     out.extend(bytes);
@@ -30,7 +30,7 @@ pub fn opening(nonce: &Nonce, address: &Address) -> Vec<u8> {
 
 /// Nonce and address of an opening.
 pub fn parse_opening(bytes: &[u8]) -> (Nonce, Address) {
-    assert_eq!((bytes.len(), &bytes[..5]), (OPENING, &b"TMtp\x01"[..]));
+    assert_eq!((bytes.len(), &bytes[..5]), (OPENING, &b"TMtp\x02"[..]));
     let length = usize::from(bytes[21]);
     (bytes[5..21].try_into().unwrap(), Address::from_bytes(&bytes[22..22 + length]).unwrap())
 }
