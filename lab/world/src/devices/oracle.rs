@@ -6,7 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use tagmatch_device::{
-    Address, Buffer, Device, DownReason, EventDescriptor, ExposureId, Flush, PeerId, ReadError,
+    AccessEnd, AccessKind, Address, Buffer, Device, DownReason, EventDescriptor, ExposureId, Flush,
+    PeerId, ReadError,
 };
 use tagmatch_testkit::device::Owned;
 
@@ -78,6 +79,22 @@ pub(crate) struct Read {
     pub(crate) is_withdrawn: bool,
 }
 
+/// A put or a get that is under way.
+pub(crate) struct RegionUse {
+    pub(crate) owner: usize,
+    pub(crate) key: u64,
+    pub(crate) kind: AccessKind,
+    /// The bytes that are put, or that are in the region.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A region for one access: its bytes are those of the access with a zero on either side.
+pub(crate) struct SharedRegion {
+    pub(crate) memory: Buffer,
+    /// The memory as it was when the region was closed.
+    pub(crate) closed: Option<Vec<u8>>,
+}
+
 /// A worker, and what is known of it.
 pub(crate) struct Worker<D> {
     pub(crate) device: Option<D>,
@@ -88,6 +105,8 @@ pub(crate) struct Worker<D> {
     pub(crate) ways: Vec<Way>,
     /// Its reads, by their tokens.
     pub(crate) reads: BTreeMap<u64, Read>,
+    /// Its puts and gets, in their order.
+    pub(crate) accesses: VecDeque<RegionUse>,
     /// Workers that this one has disconnected.
     pub(crate) disconnected: Vec<bool>,
     /// Workers to which the connection has ended because a call failed.
@@ -99,6 +118,8 @@ pub(crate) struct Worker<D> {
 pub(crate) struct Workers<D> {
     pub(crate) all: Vec<Worker<D>>,
     pub(crate) next_token: u64,
+    /// By their keys. Dropped after the devices.
+    pub(crate) regions: BTreeMap<u64, SharedRegion>,
     rules: Rules,
 }
 
@@ -124,11 +145,13 @@ impl<D: Device + EventDescriptor> Workers<D> {
             device: Some(device),
             ways: (0..count).map(|_| Way::default()).collect(),
             reads: BTreeMap::new(),
+            accesses: VecDeque::new(),
             disconnected: vec![false; count],
             broken: vec![false; count],
             is_armed: false,
         };
-        Workers { all: devices.into_iter().enumerate().map(worker).collect(), next_token: 1, rules }
+        let all = devices.into_iter().enumerate().map(worker).collect();
+        Workers { all, next_token: 1, regions: BTreeMap::new(), rules }
     }
 
     pub(crate) fn is_here(&self, at: usize) -> bool {
@@ -208,7 +231,7 @@ impl<D: Device + EventDescriptor> Workers<D> {
                 assert!(bytes == sent.bytes, "{at}: message {number} of {other} is another one");
             }
             Owned::ReadDone(token, into, result) => self.end_read(at, token, &into, result),
-            Owned::AccessDone(..) => panic!("{at}: an access that nobody has begun"),
+            Owned::AccessDone(end) => self.end_access(at, &end),
             Owned::Down(peer, reason) => self.note_down(at, peer, reason),
         }
     }
@@ -236,6 +259,30 @@ impl<D: Device + EventDescriptor> Workers<D> {
         }
     }
 
+    /// Accesses to one worker end in their order.
+    fn end_access(&mut self, at: usize, end: &AccessEnd) {
+        let owner = self.number_of(at, end.peer);
+        let is_its = |access: &RegionUse| access.owner == owner;
+        let place = self.all[at].accesses.iter().position(is_its);
+        let access = place.and_then(|place| self.all[at].accesses.remove(place));
+        let RegionUse { key, kind, bytes, .. } = access.expect("an access that is under way");
+        let SharedRegion { memory, closed } = self.regions.remove(&key).expect("its region");
+        let has_ended = !self.is_here(owner) || self.have_disconnected(at, owner);
+        let may_fail = closed.is_some() || has_ended || self.rules.may_break;
+        assert!(end.is_done || may_fail, "{at}: a {kind:?} of {owner}, which is there");
+        if end.is_done {
+            let inside = &memory[1..=bytes.len()];
+            assert!(end.buffer[..] == bytes && inside == bytes, "{at}: other bytes of {owner}");
+        }
+        let beside = [memory.first(), memory.last()];
+        assert_eq!(beside, [Some(&0); 2], "{at}: bytes beside those of a {kind:?}");
+        let is_left_alone = closed.as_ref().is_none_or(|closed| memory[..] == closed[..]);
+        assert!(is_left_alone, "{at}: {owner} has closed a region, which has changed");
+        if let Some(device) = &mut self.all[owner].device {
+            assert!(device.unpublish(key));
+        }
+    }
+
     fn note_down(&mut self, at: usize, peer: PeerId, reason: DownReason) {
         let other = self.number_of(at, peer);
         let is_right = !self.is_here(other) || self.have_disconnected(at, other);
@@ -255,6 +302,8 @@ impl<D: Device + EventDescriptor> Workers<D> {
             self.all[at].reads.values().all(|read| read.owner != other || other == at),
             "{at}: a read of {other} has not ended"
         );
+        let has_access = self.all[at].accesses.iter().any(|access| access.owner == other);
+        assert!(!has_access, "{at}: an access to {other} has not ended");
         let life = self.all[other].life;
         let has_left = match life {
             Life::Here => self.all[other].disconnected[at],
@@ -352,6 +401,9 @@ impl<D: Device + EventDescriptor> Workers<D> {
             let soon = |what: String| Some(Missing { what: format!("{at}: {what}"), within: SOON });
             if let Some(read) = worker.reads.values().next() {
                 return soon(format!("the end of a read of {}", read.owner));
+            }
+            if let Some(access) = worker.accesses.front() {
+                return soon(format!("the end of an access to {}", access.owner));
             }
             for (other, link) in worker.links.iter().enumerate() {
                 let Some(link) = link else { continue };

@@ -4,10 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tagmatch_device::{Buffer, Device, EventDescriptor, Outgoing, PeerId, ReadRequest, Refused};
+use tagmatch_device::{
+    AccessKind, Buffer, Device, EventDescriptor, Outgoing, PeerId, PublishedRegion, ReadRequest,
+    Refused, RegionAccess, RegionSpan,
+};
 use tagmatch_testkit::random::Random;
 
-use super::oracle::{Life, Link, Read, Rules, Sent, Workers};
+use super::oracle::{Life, Link, Read, RegionUse, Rules, Sent, SharedRegion, Workers};
 use crate::World;
 
 /// The parts of a scenario that are drawn at random.
@@ -142,8 +145,10 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
                 }
                 self.flush(at, other);
             }
-            72..79 => self.read(at, other),
-            79..82 => self.withdraw(at),
+            72..76 => self.read(at, other),
+            76..79 => (0..=self.random.below(3)).for_each(|_| self.access(at, other)),
+            79..81 => self.withdraw(at),
+            81..82 => self.close_region(at),
             82..90 => self.sleep(at),
             90..94 => {
                 let time = Duration::from_millis(self.random.below(20_000));
@@ -294,20 +299,81 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         is_done
     }
 
-    /// Another worker exposes memory, and this one reads it.
-    fn read(&mut self, at: usize, owner: usize) {
-        let can = {
-            let workers = self.workers.borrow();
-            let is_connected = workers.is_usable(at, owner) && workers.is_usable(owner, at);
-            is_connected && !workers.have_disconnected(at, owner)
-        };
-        if !can {
-            return;
-        }
+    fn are_connected(&self, at: usize, other: usize) -> bool {
+        let workers = self.workers.borrow();
+        let is_connected = workers.is_usable(at, other) && workers.is_usable(other, at);
+        is_connected && !workers.have_disconnected(at, other)
+    }
+
+    /// The bytes of a read or an access.
+    fn long_bytes(&mut self) -> Vec<u8> {
         let is_long = self.random.chance(1, 8);
         let most = if is_long { self.plan.read_max } else { self.plan.length_max };
         let length = 1 + self.random.index(most);
-        let expected = self.bytes(length);
+        self.bytes(length)
+    }
+
+    /// Another worker has a region, and this one puts bytes into it, or gets them from it.
+    fn access(&mut self, at: usize, owner: usize) {
+        if at == owner || !self.are_connected(at, owner) {
+            return;
+        }
+        let bytes = self.long_bytes();
+        let is_put = self.random.chance(1, 2);
+        let kind = if is_put { AccessKind::Write } else { AccessKind::Read };
+        let mut memory = vec![0; bytes.len() + 2];
+        let mut buffer = bytes.clone();
+        if is_put {
+            memory[1..=bytes.len()].fill(9);
+        } else {
+            memory[1..=bytes.len()].copy_from_slice(&bytes);
+            buffer.fill(8);
+        }
+        let memory = Buffer::from(memory);
+        let mut workers = self.workers.borrow_mut();
+        let key = workers.next_token;
+        workers.next_token += 1;
+        let Some(device) = &mut workers.all[owner].device else { return };
+        let region = PublishedRegion { key, memory: &memory, reads: !is_put, writes: is_put };
+        let place = self.world.run_as(owner, || device.publish(&region));
+        let worker = &mut workers.all[at];
+        let (Some(device), Some(link)) = (&mut worker.device, &worker.links[owner]) else { return };
+        let of = RegionSpan { key, place, offset: 1 };
+        let access = RegionAccess { peer: link.peer, of, kind, buffer: buffer.into() };
+        if !place.is_none() && self.world.run_as(at, || device.access(access)).is_ok() {
+            worker.accesses.push_back(RegionUse { owner, key, kind, bytes });
+            workers.regions.insert(key, SharedRegion { memory, closed: None });
+        } else {
+            let is_right = place.is_none() || self.plan.may_break;
+            assert!(is_right, "{at}: no access to {owner}, which is up");
+            if let Some(device) = &mut workers.all[owner].device {
+                assert!(device.unpublish(key));
+            }
+        }
+        drop(workers);
+        self.tend_sleeper(at);
+    }
+
+    /// The owner closes a region that a worker puts to or gets from.
+    fn close_region(&mut self, at: usize) {
+        let mut workers = self.workers.borrow_mut();
+        let Workers { all, regions, .. } = &mut *workers;
+        let is_open = |access: &&RegionUse| regions[&access.key].closed.is_none();
+        let open = all[at].accesses.iter().find(is_open);
+        let Some(&RegionUse { owner, key, .. }) = open else { return };
+        if let (Some(device), Some(region)) = (&mut all[owner].device, regions.get_mut(&key)) {
+            assert!(device.unpublish(key));
+            region.closed = Some(region.memory.to_vec());
+        }
+    }
+
+    /// Another worker exposes memory, and this one reads it.
+    fn read(&mut self, at: usize, owner: usize) {
+        if !self.are_connected(at, owner) {
+            return;
+        }
+        let expected = self.long_bytes();
+        let length = expected.len();
         let mut workers = self.workers.borrow_mut();
         let reader =
             workers.all[owner].links[at].as_ref().map_or(PeerId::ONESELF, |link| link.peer);
