@@ -167,28 +167,25 @@ fn threads_of_one_rank_sleep_and_wake_each_other() {
     });
 }
 
-/// The transport wakes one of three sleeping threads, which wakes the others. Each message is
-/// answered before the next one is sent, so no later message wakes a thread that was left asleep.
+/// The transport wakes one of two sleeping threads, which wakes the other one.
 #[test]
 fn a_thread_that_is_woken_wakes_the_others() {
     run_asleep(2, Moves::Always, |runtime| {
         let world = runtime.world();
         if world.rank() == 0 {
-            for tag in [0, 1, 2, 2, 1, 0, 1, 2, 0] {
-                // So long that all fall asleep.
-                thread::sleep(Duration::from_millis(50));
+            for tag in [0, 1, 1, 0] {
+                // So long that both fall asleep.
+                thread::sleep(Duration::from_millis(100));
                 world.send(1, tag, vec![7]).wait().unwrap();
-                world.recv(1, tag, vec![0; 1]).wait().unwrap();
             }
             return;
         }
         thread::scope(|scope| {
-            for tag in 0..3 {
+            for tag in 0..2 {
                 let world = &world;
                 scope.spawn(move || {
-                    for _ in 0..3 {
+                    for _ in 0..2 {
                         world.recv(0, tag, vec![0; 1]).wait().unwrap();
-                        world.send(0, tag, vec![7]).wait().unwrap();
                     }
                 });
             }
