@@ -132,7 +132,7 @@ fn a_timeout_of_no_more_than_a_period_is_refused() {
 fn a_beat_of_another_job_is_ignored() {
     let ids = IdLayout::BITS_16;
     // The context of heartbeats.
-    let context = (ids.ids() - 1) * ids.oneself().bits() | 1 << (ids.bits() - 1);
+    let context = ((ids.ids() - 1) * ids.oneself().bits()) | (1 << (ids.bits() - 1));
     let tag = TagLayout::MPI.pack(context.into(), 0, 1).unwrap();
     for liar in [1, 3] {
         let config = SimConfig { turns_in_vain: TIMEOUT, ..SimConfig::default() };

@@ -334,7 +334,13 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         let key = workers.next_token;
         workers.next_token += 1;
         let Some(device) = &mut workers.all[owner].device else { return };
-        let region = PublishedRegion { key, memory: &memory, reads: !is_put, writes: is_put };
+        let region = PublishedRegion {
+            key,
+            memory: &memory,
+            reads: !is_put,
+            writes: is_put,
+            changes: false,
+        };
         let place = self.world.run_as(owner, || device.publish(&region));
         let worker = &mut workers.all[at];
         let (Some(device), Some(link)) = (&mut worker.device, &worker.links[owner]) else { return };
