@@ -16,6 +16,7 @@ mod one_sided;
 mod pair;
 mod queue;
 mod random;
+mod random_remote;
 mod raw_memory;
 mod region_memory;
 mod requests;

@@ -39,13 +39,13 @@ impl WriteStamp {
 
 /// All bytes of a region, each with the writes that a look may find there.
 #[derive(Clone, Debug)]
-pub(super) struct RegionBytes(Vec<Vec<(WriteStamp, u8)>>);
+pub(super) struct WrittenBytes(Vec<Vec<(WriteStamp, u8)>>);
 
-impl RegionBytes {
+impl WrittenBytes {
     /// Bytes that are 0.
     pub(super) fn new(length: usize) -> Self {
         let first = WriteStamp { id: 0, by: None, began: 0, ended: Some(0) };
-        RegionBytes(vec![vec![(first, 0)]; length])
+        WrittenBytes(vec![vec![(first, 0)]; length])
     }
 
     pub(super) fn begin(&mut self, at: usize, values: &[u8], stamp: WriteStamp) {
@@ -99,7 +99,7 @@ pub(super) struct GetValues {
 }
 
 impl GetValues {
-    pub(super) fn new(bytes: &RegionBytes, (at, length): (usize, usize), by: usize) -> Self {
+    pub(super) fn new(bytes: &WrittenBytes, (at, length): (usize, usize), by: usize) -> Self {
         GetValues { at, sets: bytes.values((at, length), Some(by)).collect() }
     }
 
@@ -132,13 +132,13 @@ mod tests {
         WriteStamp { id, by: Some(by), began, ended: None }
     }
 
-    fn finds(bytes: &RegionBytes, by: Option<usize>, value: u8) -> bool {
+    fn finds(bytes: &WrittenBytes, by: Option<usize>, value: u8) -> bool {
         wrong_byte(bytes.values((0, 1), by), &[value]).is_none()
     }
 
     #[test]
     fn writes_of_two_workers_that_overlap_leave_either_value() {
-        let mut bytes = RegionBytes::new(1);
+        let mut bytes = WrittenBytes::new(1);
         bytes.begin(0, &[10], stamp(1, 1, 1));
         bytes.begin(0, &[20], stamp(2, 2, 2));
         assert!([0, 10, 20].iter().all(|value| finds(&bytes, None, *value)));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_get_sees_the_puts_of_its_worker_and_perhaps_later_ones() {
-        let mut bytes = RegionBytes::new(1);
+        let mut bytes = WrittenBytes::new(1);
         bytes.begin(0, &[10], stamp(1, 1, 1));
         bytes.begin(0, &[20], stamp(2, 1, 2));
         assert!(finds(&bytes, Some(2), 10) && !finds(&bytes, Some(1), 10));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_the_owner_writes_replaces_what_has_ended_alone() {
-        let mut bytes = RegionBytes::new(1);
+        let mut bytes = WrittenBytes::new(1);
         bytes.begin(0, &[10], stamp(1, 1, 1));
         bytes.begin(0, &[20], WriteStamp { id: 2, by: None, began: 2, ended: Some(2) });
         assert!(!finds(&bytes, None, 0) && finds(&bytes, None, 10) && finds(&bytes, None, 20));

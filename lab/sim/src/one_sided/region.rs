@@ -3,7 +3,7 @@
 use tagmatch_device::RegionPlace;
 use tagmatch_fallback::{RegionKey, Rights};
 
-use super::bytes::{RegionBytes, wrong_byte};
+use super::bytes::{WrittenBytes, wrong_byte};
 use super::counters::RegionCounter;
 use crate::violation::{Verdict, ensure};
 
@@ -27,7 +27,7 @@ pub(super) struct SimRegion {
     pub(super) rights: Rights,
     /// When it was closed, and its bytes then.
     pub(super) closed: Option<(u64, Vec<u8>)>,
-    pub(super) bytes: RegionBytes,
+    pub(super) bytes: WrittenBytes,
     pub(super) counters: [RegionCounter; COUNTERS],
     /// What each worker's own element has once all operations that have begun are done.
     pub(super) own: [u64; WORKERS_MAX],
@@ -46,7 +46,7 @@ impl SimRegion {
             place,
             rights,
             closed: None,
-            bytes: RegionBytes::new(REGION_BYTES),
+            bytes: WrittenBytes::new(REGION_BYTES),
             counters: [(); COUNTERS].map(|()| RegionCounter::new(WORKERS_MAX)),
             own: [0; WORKERS_MAX],
         }
