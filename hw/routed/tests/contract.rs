@@ -52,6 +52,7 @@ mod within {
         type Device = Worker;
         const MODULE: &'static str = "within::";
         const MESSAGES: usize = Between::MESSAGES;
+        const MAPS_REGIONS: bool = true;
         const CONNECTIONS: usize = Between::CONNECTIONS;
         const TO_ONESELF_MIN: usize = Between::TO_ONESELF_MIN;
         const READ_MODE: ReadMode = ReadMode::Direct;

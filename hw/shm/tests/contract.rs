@@ -16,6 +16,7 @@ struct OnShm;
 impl Fixture for OnShm {
     type Device = Shm;
     const MESSAGES: usize = 200_000;
+    const MAPS_REGIONS: bool = true;
     const CONNECTIONS: usize = 200;
     const TO_ONESELF_MIN: usize = 256;
     /// Twice the messages after which another ring has its turn.
@@ -58,6 +59,7 @@ mod copied {
         const MODULE: &'static str = "copied::";
         const READ_MODE: ReadMode = ReadMode::Copied;
         const MESSAGES: usize = OnShm::MESSAGES;
+        const MAPS_REGIONS: bool = true;
         const CONNECTIONS: usize = OnShm::CONNECTIONS;
         const TO_ONESELF_MIN: usize = OnShm::TO_ONESELF_MIN;
 
@@ -96,6 +98,7 @@ mod copied_through_small_rings {
         type Device = Shm;
         const READ_MODE: ReadMode = ReadMode::Copied;
         const MESSAGES: usize = OnShm::MESSAGES / 4;
+        const MAPS_REGIONS: bool = true;
         const CONNECTIONS: usize = OnShm::CONNECTIONS;
         const TO_ONESELF_MIN: usize = OnShm::TO_ONESELF_MIN;
 

@@ -158,6 +158,8 @@ impl Room for ClientRoom {
             assert!(pmi.put(&beyond, "").is_err());
         }
         drop(self.client);
+        // A process that another test is about to start may still have the other end.
+        rustix::io::ioctl_fionbio(&self.launcher, false).unwrap();
         let mut launcher = BufReader::new(self.launcher);
         loop {
             match wire::read_line(&mut launcher, wire::WRITTEN_BYTES_MAX) {

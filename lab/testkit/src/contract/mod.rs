@@ -40,6 +40,8 @@ pub trait Fixture {
     const TO_ONESELF_MIN: usize;
     /// Messages of a peer that come before one of another peer, at most, where that is bounded.
     const BEFORE_ANOTHER_MAX: usize = usize::MAX;
+    /// Whether regions in memory of the device are accessed in one call.
+    const MAPS_REGIONS: bool = false;
 
     /// A device with the usual settings, which has reported that it is connected to itself.
     fn usual() -> Self::Device;

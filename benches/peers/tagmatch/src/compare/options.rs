@@ -165,10 +165,9 @@ impl Options {
                 if programs.iter().all(|program| !is_peer(program)) {
                     let all = ["openmpi", "mpich", "ucx", "provider"];
                     programs.extend(all.iter().flat_map(|peer| programs_of(peer)));
-                }
-                // Only the peers that were named, unless all are.
-                if groups.iter().any(|group| group == "rma") && self.peers.len() != 1 {
-                    programs.push("libfabric");
+                    if groups.iter().any(|group| group == "rma") {
+                        programs.push("libfabric");
+                    }
                 }
             }
             Way::Tcp => programs.extend(["ucx", "libfabric"]),

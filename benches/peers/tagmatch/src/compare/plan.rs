@@ -76,16 +76,15 @@ pub(super) fn cases(group: &str, program: &str) -> Vec<String> {
     let is_ours = program == "tagmatch";
     let is_floor = program == "floor";
     match group {
+        "rma" if is_ours || matches!(program, "ucx" | "libfabric") => one_sided(),
+        // Beside shared memory, libfabric is a peer for one-sided operations alone.
+        _ if program == "libfabric" && !matches!(group, "tcp" | "ofi") => Vec::new(),
         // Only the ranks of a job are started by both launchers.
         "ranks" if is_floor || program.starts_with("ucx") || is_over_provider(program) => {
             Vec::new()
         }
         "ranks" => RANKS.iter().map(|(n, batch)| format!("ranks:barrier:{n}:{batch}")).collect(),
-        _ if program == "tagmatch-mpiexec" => Vec::new(),
-        "rma" if is_ours || matches!(program, "ucx" | "libfabric") => one_sided(),
-        "rma" => Vec::new(),
-        // Beside shared memory, libfabric is a peer for one-sided operations alone.
-        _ if program == "libfabric" && !matches!(group, "tcp" | "ofi") => Vec::new(),
+        _ if program == "tagmatch-mpiexec" || group == "rma" => Vec::new(),
         // The floor is that of the smallest latency, and of messages that are read from the
         // sender's memory.
         "latency" if is_floor => latencies(&[(&[8], 500)]),
