@@ -58,7 +58,8 @@ impl Connections {
             // One ring more, for messages to oneself.
             inboxes: Inboxes::new(doorbell, config.peers_max + 1, makes_barriers),
             reads: Reads::new(config, arena.clone()),
-            regions: OpenRegions::new(config.direct_regions, arena).in_call("getrandom")?,
+            regions: OpenRegions::new(config.direct_regions, arena, makes_barriers)
+                .in_call("getrandom")?,
             events: VecDeque::new(),
             draining: Vec::new(),
             parting: Vec::new(),
@@ -269,11 +270,11 @@ impl Connections {
 
     /// Gives back what a connection takes of this worker, except its reads.
     fn release(&mut self, connection: &Connection) {
-        self.regions.note_end(connection);
-        // Before any buffer is given back.
+        // Before any buffer is given back, and before the look at what the peer writes.
         if let Some(other) = &connection.other_end {
             other.own_nonce.erase();
         }
+        self.regions.note_end(connection);
         self.inboxes.remove(connection.inbox);
         if let Some(process) = connection.counted_for {
             self.quota.remove(&process);

@@ -1,11 +1,13 @@
 //! The words by which the owner of a region knows that no peer writes into it.
 //!
 //! 1. The owner keeps a [`RegionRecord`] in its memory: where the region is, what peers may do, and
-//!    its key, last. To close the region, the owner erases the key, fences (`SeqCst`), looks at
-//!    the [`WritingWord`] of each connection, and waits until each odd number has changed.
-//! 2. A peer that writes makes the number of its word odd, fences (`SeqCst`), and reads the record.
-//!    Only if the key is there does the peer write. Afterwards it makes the number even. Each
-//!    write has another number, and all are stored with `Release`.
+//!    its key, last. To close the region, the owner erases the key, fences (`SeqCst`), puts a
+//!    barrier on its peers (membarrier(2)) if they rely on that, looks at the [`WritingWord`] of
+//!    each connection, and waits until each odd number has changed.
+//! 2. A peer that writes makes the number of its word odd, fences (`SeqCst`, or lightly if it
+//!    relies on the owner's barrier), and reads the record. Only if the key is there does the peer
+//!    write. Afterwards it makes the number even. Each write has another number, and all are stored
+//!    with `Release`.
 //!
 //! One of both sides sees the other's store: the peer finds no key and doesn't write, or the owner
 //! finds the odd number and waits. Once the owner finds another one, with `Acquire`, that write is
@@ -20,7 +22,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::sync::{AtomicU64, fence};
+use super::sync::{AtomicU64, fence, light_fence};
 
 /// The words for regions in the header of the ring that the owner reads. The peer has mapped them.
 #[derive(Default)]
@@ -29,8 +31,17 @@ pub(crate) struct RegionWords {
     pub(crate) writing: WritingWord,
     /// Stored by the owner: its records have their keys combined with it ([`sealed`]). So bytes
     /// that somebody else has sent to the owner are no record, wherever a token says that they
-    /// are. 0: the owner hasn't stored it yet.
+    /// are. 0: the owner hasn't stored it yet, or has ended the connection.
     pub(crate) seal: AtomicU64,
+}
+
+impl RegionWords {
+    /// The owner ends the connection: what the peer begins later finds no seal. The word of the
+    /// peer is looked at afterwards.
+    pub(crate) fn end(&self) {
+        self.seal.store(0, Relaxed);
+        fence(SeqCst);
+    }
 }
 
 /// A key as it stands in a record.
@@ -51,12 +62,18 @@ pub(crate) struct WriteClaim<'a> {
 }
 
 impl WritingWord {
-    /// Says that a write begins. The record is read afterwards.
-    pub(crate) fn begin(&self) -> WriteClaim<'_> {
+    /// Says that a write begins. The record is read afterwards. `fenced`: the owner can't put a
+    /// barrier on this process, or the kernel reads the record.
+    #[inline]
+    pub(crate) fn begin(&self, fenced: bool) -> WriteClaim<'_> {
         let number = self.0.load(Relaxed) | 1;
         // An owner that waits for the write before may see this number instead of that one's end.
         self.0.store(number, Release);
-        fence(SeqCst);
+        if fenced {
+            fence(SeqCst);
+        } else {
+            light_fence();
+        }
         WriteClaim { word: self, number }
     }
 
@@ -161,14 +178,14 @@ mod tests {
         let word = WritingWord::default();
         assert_eq!(word.under_way(), None);
         for number in [1, 3] {
-            let claim = word.begin();
+            let claim = word.begin(true);
             assert_eq!(word.under_way(), Some(number));
             assert!(!word.is_over(number));
             drop(claim);
             assert!(word.is_over(number) && word.under_way().is_none());
         }
         // The next write is another one.
-        let _claim = word.begin();
+        let _claim = word.begin(true);
         assert!(word.is_over(3) && !word.is_over(5));
     }
 }

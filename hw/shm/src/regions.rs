@@ -71,8 +71,30 @@ pub(crate) struct OpenRegions {
     records: Records,
     published: BTreeMap<u64, PublishedRecord>,
     accesses: VecDeque<PendingAccess>,
+    barrier: WriterBarrier,
     /// Peers that didn't clear their word in time. Each connection has at most one.
     late: Vec<LateWriter>,
+}
+
+/// How this worker puts a barrier on peers that say lightly that they write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriterBarrier {
+    /// All peers fence.
+    NotNeeded,
+    /// By membarrier(2).
+    Made,
+    /// membarrier(2) is refused by now: what peers write can't be known any more.
+    Failed,
+}
+
+impl WriterBarrier {
+    /// Puts a barrier on the peers. `false`: that isn't possible.
+    fn make(&mut self) -> bool {
+        if *self == WriterBarrier::Made && process::barrier_everywhere().is_err() {
+            *self = WriterBarrier::Failed;
+        }
+        *self != WriterBarrier::Failed
+    }
 }
 
 /// A peer that may be in the middle of a write, and that was waited for in vain.
@@ -103,13 +125,18 @@ impl LateWriter {
 impl OpenRegions {
     /// # Errors
     /// The system has no random numbers.
-    pub(crate) fn new(is_on: bool, arena: Option<Arena>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        is_on: bool,
+        arena: Option<Arena>,
+        makes_barriers: bool,
+    ) -> std::io::Result<Self> {
         Ok(OpenRegions {
             is_on,
             seal: u64::from_ne_bytes(tagmatch_os::random()?) | 1,
             records: Records::new(arena),
             published: BTreeMap::new(),
             accesses: VecDeque::new(),
+            barrier: if makes_barriers { WriterBarrier::Made } else { WriterBarrier::NotNeeded },
             late: Vec::new(),
         })
     }
@@ -125,7 +152,8 @@ impl OpenRegions {
         let is_of_device = arena::is_of_device(memory);
         let is_owned = memory.is_vec() || is_of_device;
         self.late.retain(LateWriter::may_write);
-        let is_writable = memory.is_writable() && self.late.is_empty();
+        let can_be_closed = self.late.is_empty() && self.barrier != WriterBarrier::Failed;
+        let is_writable = memory.is_writable() && can_be_closed;
         let writes = writes && is_owned && is_writable;
         let changes = changes && is_of_device && is_writable;
         let rights = [
@@ -167,6 +195,9 @@ impl OpenRegions {
     /// Waits until no peer is in the middle of a write that it has begun before. `false`: some may
     /// still be.
     fn wait_for_writers(&mut self, peers: &Peers) -> bool {
+        if !self.barrier.make() {
+            return false;
+        }
         let deadline = Instant::now() + WRITERS_MAX;
         for connection in peers.states().filter_map(|(_, state)| state.connection()) {
             if self.late.iter().any(|late| late.is_of(connection)) {
@@ -186,8 +217,14 @@ impl OpenRegions {
         self.late.is_empty()
     }
 
-    /// A connection ends. Its peer may be in the middle of a write.
+    /// A connection ends. Its peer may be in the middle of a write, and begins no other one: it
+    /// finds neither nonce nor seal.
     pub(crate) fn note_end(&mut self, connection: &Connection) {
+        connection.claims().regions.end();
+        if self.published.values().any(|record| record.is_writable) {
+            // If the barrier can't be made, no region that can be written is ever given back.
+            self.barrier.make();
+        }
         let is_known = self.late.iter().any(|late| late.is_of(connection));
         if let Some(write) = connection.claims().regions.writing.under_way()
             && !is_known
@@ -348,7 +385,7 @@ impl PendingAccess {
         if let Some(mapped) = MappedBytes::find(connection, next, length as u64) {
             return mapped.access(connection, &wanted, QuickAccess::Write(bytes));
         }
-        let _claim = begin_write(connection);
+        let _claim = begin_write(connection, true);
         let record = read_then_record(process, None, next.place.record);
         record.is_some_and(|record| wanted.are_allowed(connection, &record, RecordWords::WRITES))
             && write_all(process, next.place.address + next.offset, bytes)
@@ -356,8 +393,8 @@ impl PendingAccess {
 }
 
 /// Says that this worker writes into a region, until the claim is dropped.
-fn begin_write(connection: &Connection) -> WriteClaim<'_> {
-    connection.producer.ring().header().claims.0.regions.writing.begin()
+fn begin_write(connection: &Connection, fenced: bool) -> WriteClaim<'_> {
+    connection.producer.ring().header().claims.0.regions.writing.begin(fenced)
 }
 
 /// Bytes of a region in memory of its owner's device, with the region's record.
@@ -395,7 +432,7 @@ impl<'a> MappedBytes<'a> {
             QuickAccess::Write(bytes) => {
                 let mut at = self.at;
                 bytes.chunks(PIECE_BYTES).all(|piece| {
-                    let _claim = begin_write(connection);
+                    let _claim = begin_write(connection, connection.is_fenced);
                     let is_written =
                         are_allowed(RecordWords::WRITES) && self.memory.write(at, piece);
                     at += piece.len();
@@ -403,7 +440,7 @@ impl<'a> MappedBytes<'a> {
                 })
             }
             QuickAccess::Change(changes) => {
-                let _claim = begin_write(connection);
+                let _claim = begin_write(connection, connection.is_fenced);
                 are_allowed(RecordWords::CHANGES) && self.memory.change(self.at, changes)
             }
         }
@@ -495,7 +532,7 @@ mod tests {
     /// Leaves the word of the peer's write set, as a peer does that is stopped there.
     fn stop_in_the_middle(device: &Shm, peer: PeerId) {
         let word = &connection(device, peer).producer.ring().header().claims.0.regions.writing;
-        std::mem::forget(word.begin());
+        std::mem::forget(word.begin(true));
     }
 
     #[test]

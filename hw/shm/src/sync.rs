@@ -16,7 +16,8 @@
 //! | the bit of a ring: `Release`, after the message | exchanged: `Acquire`, before the ring is looked at | a bit that was taken has a message that is seen |
 //! | the bell's `summary`, then `sleeping` loaded | `sleeping`, then `summary` loaded | one of both sides sees the other's store: all four are `SeqCst` |
 //! | `released` of a piece: `Release`, after its bytes | `Acquire`, before the message is delivered | the receiver sees the bytes that its sender has written |
-//! | the word of a peer that writes a region, then the region's record read | the record erased, then the word loaded | one of both sides sees the other's store: a `SeqCst` fence at both (`region_words`) |
+//! | the word of a peer that writes a region, then the region's record read | the record erased, then the word loaded | one of both sides sees the other's store: a `SeqCst` fence at both, or the owner's barrier on all its peers (`region_words`) |
+//! | the word of a peer that writes a region, then the seal loaded | the seal taken away at the end of a connection, then the word loaded | the same |
 //! | the word of a peer that writes a region: `Release`, after its bytes | `Acquire`, before the region's memory is used for something else | the write is over |
 //! | the key of a region's record: erased before a `SeqCst` fence and what is written to its bytes then | after an `Acquire` fence, behind the bytes of a get in mapped memory | bytes of a later use are noticed |
 //! | the stamp of a segment's slot: `Release`, after the contents | `Acquire`, before they are read | the reader sees the contents |

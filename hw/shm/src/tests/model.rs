@@ -17,7 +17,7 @@ use crate::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::generation;
 use crate::inboxes::Inboxes;
-use crate::region_words::{RecordWords, RegionRecord, WritingWord};
+use crate::region_words::{RecordWords, RegionRecord, RegionWords, WritingWord};
 use crate::ring::consumer::Watch;
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
 use crate::sharing::Sharing;
@@ -498,7 +498,7 @@ fn nobody_writes_a_region_once_its_owner_has_closed_it() {
             let memory = memory.clone();
             move || {
                 for _ in 0..2 {
-                    let claim = word.begin();
+                    let claim = word.begin(false);
                     if record.read().key == KEY {
                         write(&memory);
                     }
@@ -512,6 +512,42 @@ fn nobody_writes_a_region_once_its_owner_has_closed_it() {
                 thread::yield_now();
             }
         }
+        write(&memory);
+        peer.join().unwrap();
+    });
+}
+
+#[test]
+fn nobody_begins_to_write_a_region_once_its_owner_has_ended_the_connection() {
+    const KEY: u64 = 7;
+    check(3, || {
+        let words = RecordWords { address: 0, length: 1, rights: RecordWords::WRITES, key: KEY };
+        let record = Arc::new(RegionRecord::default());
+        record.publish(words);
+        let pair = Arc::new(RegionWords::default());
+        pair.seal.store(1, Relaxed);
+        let memory = Arc::new(UnsafeCell::new(0u8));
+        // SAFETY: loom reports accesses at the same time.
+        let write = |cell: &UnsafeCell<u8>| cell.with_mut(|byte| unsafe { *byte += 1 });
+        let peer = thread::spawn({
+            let record = record.clone();
+            let pair = pair.clone();
+            let memory = memory.clone();
+            move || {
+                let claim = pair.writing.begin(false);
+                if pair.seal.load(Acquire) != 0 && record.read().key == KEY {
+                    write(&memory);
+                }
+                drop(claim);
+            }
+        });
+        pair.end();
+        if let Some(number) = pair.writing.under_way() {
+            while !pair.writing.is_over(number) {
+                thread::yield_now();
+            }
+        }
+        // The region is closed without another look at this peer.
         write(&memory);
         peer.join().unwrap();
     });
