@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use tagmatch_device::{Buffer, PeerId, RegionSpan};
+use tagmatch_device::{Buffer, PeerId, QuickAccess, RegionSpan};
 use tagmatch_fallback::{
-    AtomicOp, AtomicType, ElementUse, Fault, Posted, RemoteAction, RemoteOperation,
+    AtomicOp, AtomicType, ElementUse, Fault, FetchInto, Posted, RemoteAction, RemoteOperation,
 };
 
 use crate::access::{Access, State};
@@ -130,14 +130,19 @@ impl<A: Access> Remote<A> {
 
     /// As [`put`](Self::put), of a copy of the bytes, which may be used again at once.
     pub fn put_inline(&self, at: u64, bytes: &[u8]) -> Request<Sent, A> {
-        let Token { key, place, .. } = self.token;
-        let to = RegionSpan { key: key.0, place, offset: at };
-        let put = |state: &mut State| state.engine.as_dyn_mut().put_at_once(self.peer, to, bytes);
-        if self.access.with(put) {
+        if self.is_done_at_once(at, QuickAccess::Write(bytes)) {
             return Request::sent(Buffer::default());
         }
         let from = bytes.to_vec().into();
         self.begin(at, RemoteAction::Put { from, notice: None })
+    }
+
+    /// Writes the bytes into the region, from `at` on, and blocks until they are there.
+    ///
+    /// # Errors
+    /// As the result of [`put`](Self::put).
+    pub fn put_blocking(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.put_inline(at, bytes).wait().map(drop).map_err(|failed| failed.error)
     }
 
     /// As [`put`](Self::put), and tells the region's owner once the bytes are there, who takes the
@@ -150,6 +155,22 @@ impl<A: Access> Remote<A> {
     /// Reads as many bytes of the region as the buffer has, from `at` on.
     pub fn get(&self, at: u64, buffer: impl Into<Buffer>) -> Request<Received, A> {
         self.begin(at, RemoteAction::Get { into: buffer.into() })
+    }
+
+    /// Reads as many bytes of the region as there is room for, from `at` on, and blocks until they
+    /// are there.
+    ///
+    /// # Errors
+    /// As the result of [`get`](Self::get); there is no memory for a buffer.
+    pub fn get_blocking(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        if self.is_done_at_once(at, QuickAccess::Read(into.into())) {
+            return Ok(());
+        }
+        let length = into.len();
+        let buffer = Buffer::try_zeroed(length).ok_or(Error::NoMemory { length })?;
+        let received = self.get(at, buffer).wait().map_err(|failed| failed.error)?;
+        into.copy_from_slice(received.data());
+        Ok(())
     }
 
     /// Changes elements of the region, from `at` on. `operands` has the operands of all of them, in
@@ -199,6 +220,40 @@ impl<A: Access> Remote<A> {
             return Request::refused(error, operands.into());
         }
         self.fetch(at, AtomicOp::CompareSwap, of, operands)
+    }
+
+    /// Changes one number of the region by an operation with one operand, blocks until that is
+    /// done, and gives the old value: a counter or a ticket, for example.
+    ///
+    /// # Errors
+    /// As the result of [`fetch`](Self::fetch).
+    pub fn fetch_u64(&self, at: u64, op: AtomicOp, operand: u64) -> Result<u64, Error> {
+        self.fetch_word(at, op, &operand.to_ne_bytes())
+    }
+
+    /// Replaces one number of the region by `new` if it is `expected`, blocks until that is done,
+    /// and gives the old value.
+    ///
+    /// # Errors
+    /// As the result of [`compare_swap`](Self::compare_swap).
+    pub fn compare_swap_u64(&self, at: u64, expected: u64, new: u64) -> Result<u64, Error> {
+        let operands = [expected, new].map(u64::to_ne_bytes);
+        self.fetch_word(at, AtomicOp::CompareSwap, operands.as_flattened())
+    }
+
+    fn fetch_word(&self, at: u64, op: AtomicOp, operands: &[u8]) -> Result<u64, Error> {
+        const OF: AtomicType = AtomicType::U64;
+        let mut old = [0; size_of::<u64>()];
+        let fetch = |element| {
+            let of = self.span(at);
+            let fetch = FetchInto { element, operands, old: &mut old };
+            self.access.with(|state| state.engine.as_dyn_mut().fetch_at_once(self.peer, of, fetch))
+        };
+        if !ElementUse::new(op, OF).is_some_and(fetch) {
+            let received = self.fetch(at, op, OF, operands.to_vec()).wait();
+            old.copy_from_slice(received.map_err(|failed| failed.error)?.data());
+        }
+        Ok(u64::from_ne_bytes(old))
     }
 
     /// Reads so many elements of the region, each of them whole, from `at` on.
@@ -266,6 +321,16 @@ impl<A: Access> Remote<A> {
         };
         let count = bytes / of.size();
         self.queue(at, RemoteAction::Atomic { element, operands, count, old }, context)
+    }
+
+    fn span(&self, at: u64) -> RegionSpan {
+        let Token { key, place, .. } = self.token;
+        RegionSpan { key: key.0, place, offset: at }
+    }
+
+    fn is_done_at_once(&self, at: u64, access: QuickAccess<'_>) -> bool {
+        let of = self.span(at);
+        self.access.with(|state| state.engine.as_dyn_mut().access_at_once(self.peer, of, access))
     }
 
     fn operation(&self, at: u64, action: RemoteAction) -> RemoteOperation {

@@ -124,4 +124,4 @@ pub use rma::initiator::{RemoteAction, RemoteOperation};
 pub use rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 pub use rma_engine::RmaEngine;
 pub use store::cost_bytes;
-pub use wire::{AtomicOp, AtomicType, ElementUse, RemoteFault};
+pub use wire::{AtomicOp, AtomicType, ElementUse, FetchInto, RemoteFault};

@@ -1,12 +1,13 @@
 //! The calls of one-sided operations, which both engines have.
 
-use tagmatch_device::{Buffer, PeerId, RegionPlace, RegionSpan};
+use tagmatch_device::{Buffer, PeerId, QuickAccess, RegionPlace, RegionSpan};
 
 use crate::error::Fault;
 use crate::requests::request::{Posted, refuse};
 use crate::rma::EngineNotice;
 use crate::rma::initiator::RemoteOperation;
 use crate::rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
+use crate::wire::FetchInto;
 
 /// Why an engine without one-sided operations refuses them.
 const NOT_CARRIED: Fault = Fault::NotCarried {
@@ -80,9 +81,15 @@ pub trait RmaEngine {
         false
     }
 
-    /// As [`RmaEngine::do_at_once`], of a put.
-    fn put_at_once(&mut self, peer: PeerId, to: RegionSpan, bytes: &[u8]) -> bool {
-        let _ = (peer, to, bytes);
+    /// As [`RmaEngine::do_at_once`], of a put or a get.
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        let _ = (peer, of, access);
+        false
+    }
+
+    /// As [`RmaEngine::do_at_once`], of an atomic operation that gives old values back.
+    fn fetch_at_once(&mut self, peer: PeerId, of: RegionSpan, fetch: FetchInto<'_>) -> bool {
+        let _ = (peer, of, fetch);
         false
     }
 

@@ -12,6 +12,7 @@ use crate::rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 use crate::rma_engine::RmaEngine;
 use crate::slices;
 use crate::todo::Todo;
+use crate::wire::FetchInto;
 
 const OF_SLICES: Fault = Fault::NotCarried { why: "a region of several slices" };
 
@@ -98,9 +99,17 @@ impl<D: Device> RmaEngine for Engine<D> {
         action.do_at_once(|access| rma.access_at_once(device, peer, of, access))
     }
 
-    fn put_at_once(&mut self, peer: PeerId, to: RegionSpan, bytes: &[u8]) -> bool {
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
         let Engine { core, device, .. } = self;
-        core.state_mut().rma.access_at_once(device, peer, to, QuickAccess::Write(bytes))
+        core.state_mut().rma.access_at_once(device, peer, of, access)
+    }
+
+    fn fetch_at_once(&mut self, peer: PeerId, of: RegionSpan, fetch: FetchInto<'_>) -> bool {
+        let FetchInto { element, operands, old } = fetch;
+        let count = old.len() / element.of.size();
+        element.change_at_once(count, operands, Some(old), |access| {
+            self.access_at_once(peer, of, access)
+        })
     }
 
     fn fence(&mut self, peer: PeerId) {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, ElementChanges, PeerId, QuickAccess,
+    AccessEnd, AccessKind, AccessLimits, Buffer, Bytes, PeerId, QuickAccess,
     Refused as DeviceRefused, RegionAccess, RegionPlace, RegionSpan,
 };
 use tagmatch_soft::Tag;
@@ -89,17 +89,10 @@ impl RemoteAction {
                 into.room().is_some_and(|room| access(QuickAccess::Read(room)))
             }
             RemoteAction::Atomic { element, operands, count, old } => {
-                let size = element.of.size();
-                let count = *count;
-                let bytes = size.checked_mul(count);
                 let has_old = old.is_some();
                 let old = old.as_mut().and_then(Buffer::as_mut_slice);
-                let fits = element.operand_bytes(count) == Some(operands.len())
-                    && old.as_ref().map_or(!has_old, |old| Some(old.len()) == bytes);
-                fits && {
-                    let change = &mut element.change(operands, old);
-                    access(QuickAccess::Change(ElementChanges { size, count, change }))
-                }
+                let is_shown = old.is_some() == has_old;
+                is_shown && element.change_at_once(*count, operands, old, access)
             }
         }
     }

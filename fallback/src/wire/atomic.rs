@@ -5,7 +5,7 @@
 //! are in the byte order of the processor, so all workers of a job have the same one. They need no
 //! alignment.
 
-use tagmatch_device::{ElementChanges, words};
+use tagmatch_device::{ElementChanges, QuickAccess, words};
 
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +177,17 @@ impl AtomicOp {
     }
 }
 
+/// An atomic operation on as many elements as there is room for, with memory of the caller.
+#[derive(Debug)]
+pub struct FetchInto<'a> {
+    /// The operation, and the type of the elements.
+    pub element: ElementUse,
+    /// The operands; before them, for an operation that compares, the values to compare with.
+    pub operands: &'a [u8],
+    /// Where the old values go.
+    pub old: &'a mut [u8],
+}
+
 impl ElementUse {
     /// `None`: elements of this type don't have the operation ([`AtomicOp::is_for`]).
     pub fn new(op: AtomicOp, of: AtomicType) -> Option<Self> {
@@ -206,6 +217,25 @@ impl ElementUse {
             if self.op.operands() > 0 {
                 self.of.change(self.op, element, at(operand), at(0));
             }
+        }
+    }
+
+    /// Lets `access` change so many elements in one call. `false`: it hasn't, or these are not the
+    /// bytes of so many elements.
+    pub(crate) fn change_at_once(
+        self,
+        count: usize,
+        operands: &[u8],
+        old: Option<&mut [u8]>,
+        access: impl FnOnce(QuickAccess<'_>) -> bool,
+    ) -> bool {
+        let size = self.of.size();
+        let bytes = size.checked_mul(count);
+        let fits = self.operand_bytes(count) == Some(operands.len())
+            && old.as_ref().is_none_or(|old| Some(old.len()) == bytes);
+        fits && {
+            let change = &mut self.change(operands, old);
+            access(QuickAccess::Change(ElementChanges { size, count, change }))
         }
     }
 

@@ -20,7 +20,7 @@ mod remote_fault;
 mod rma;
 
 pub use app_ctx::AppCtx;
-pub use atomic::{AtomicOp, AtomicType, ElementUse};
+pub use atomic::{AtomicOp, AtomicType, ElementUse, FetchInto};
 use error::VERSION;
 pub use error::{MessageKind, WireError};
 pub use fragment::Fragment;

@@ -59,12 +59,18 @@ impl OneSided {
     pub(crate) fn window(
         &self,
         operation: RmaOperation,
-        memory: [&Memory; 2],
+        memory: [&mut Memory; 2],
         size: usize,
         window: usize,
     ) -> Outcome<()> {
         let [outbox, inbox] = memory;
         match operation {
+            RmaOperation::Get if window == 1 => {
+                Ok(self.remote.get_blocking(0, inbox.bytes_mut(size))?)
+            }
+            RmaOperation::FetchAdd if window == 1 => {
+                Ok(self.remote.fetch_u64(0, AtomicOp::Sum, 1).map(drop)?)
+            }
             RmaOperation::Put => finish_all(window, || self.remote.put(0, outbox.outgoing(size))),
             RmaOperation::Get => finish_all(window, || self.remote.get(0, inbox.incoming(size))),
             RmaOperation::FetchAdd => finish_all(window, || {
