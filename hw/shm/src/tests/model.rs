@@ -4,7 +4,7 @@
 //! read while another thread may write them end a run as a race.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use loom::cell::UnsafeCell;
 use loom::thread;
