@@ -47,15 +47,15 @@ mod tests {
 
     #[test]
     fn a_value_is_there_for_the_process_that_made_it_alone() {
-        let value = PerProcess::new(Vec::new());
+        let value = PerProcess::new(0);
         assert_eq!(value.take(), None);
-        value.change(|list| list.push(1));
-        assert_eq!(value.take(), Some(vec![1]));
+        value.change(|number| *number += 1);
+        assert_eq!(value.take(), Some(1));
         // As after fork(2): the value is of a process with another number.
-        value.change(|list| list.push(2));
+        value.change(|number| *number += 2);
         value.process.store(std::process::id() + 1, Ordering::Relaxed);
         assert_eq!(value.take(), None);
-        value.change(|list| list.push(3));
-        assert_eq!(value.take(), Some(vec![3]));
+        value.change(|number| *number += 3);
+        assert_eq!(value.take(), Some(3));
     }
 }
