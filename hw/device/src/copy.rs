@@ -81,16 +81,18 @@ unsafe fn copy_words(from: *const u8, out: &mut [u8]) {
     let byte = |at: usize| unsafe { from.add(at).read_volatile() };
     // SAFETY: eight of these bytes begin at the place, which is aligned.
     let word = |at: usize| unsafe { from.add(at).cast::<u64>().read_volatile() };
-    let head = from.align_offset(WORD).min(out.len());
-    let words = (out.len() - head) / WORD;
-    let tail = head + words * WORD;
-    for (at, to) in out.iter_mut().enumerate().take(head) {
+    let end = out.len();
+    let (head, rest) = out.split_at_mut(from.align_offset(WORD).min(end));
+    let start = head.len();
+    for (at, to) in head.iter_mut().enumerate() {
         *to = byte(at);
     }
-    for (number, to) in out[head..tail].chunks_exact_mut(WORD).enumerate() {
-        to.copy_from_slice(&word(head + number * WORD).to_ne_bytes());
+    let mut words = rest.chunks_exact_mut(WORD);
+    for (number, to) in words.by_ref().enumerate() {
+        to.copy_from_slice(&word(start + number * WORD).to_ne_bytes());
     }
-    for (at, to) in out.iter_mut().enumerate().skip(tail) {
+    let tail = words.into_remainder();
+    for (at, to) in (end - tail.len()..end).zip(tail) {
         *to = byte(at);
     }
 }

@@ -210,6 +210,9 @@ mod tests {
         assert!(slab.len() == 3 && !slab.is_empty());
         assert!(slab.iter().eq(&[0, 2, 14]));
         assert_eq!((slab.key_at(1), slab.key_at(2), slab.key_at(5)), (None, Some(keys[2]), None));
+        let next = [0, 1, 2, 3, 5].map(|index| slab.next_key(index));
+        let behind = |at: usize| Some(keys[at]);
+        assert_eq!(next, [behind(0), behind(2), behind(2), behind(4), None]);
         assert!(slab.into_entries().eq([0, 2, 14]));
     }
 
