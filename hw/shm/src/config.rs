@@ -143,7 +143,8 @@ tagmatch_device::settings! {
         /// (`Worker::buffer`). Peers map it and read such a buffer without a system call, whatever
         /// [`ShmConfig::read`] is. Only what was used takes memory, which is used again, and which
         /// returns to the system with the worker and its buffers. All connected peers can read it
-        /// at any time. 0 for none, or from 1 MiB to 16 GiB. Default: 256 MiB.
+        /// at any time, and write it unless [`ShmConfig::direct_regions`] is off. 0 for none, or
+        /// from 1 MiB to 16 GiB. Default: 256 MiB.
         ///
         /// Peers' memory is mapped up to the same length. Address space is taken for each peer, and
         /// memory only when it is read. Where the address space is limited (`ulimit -v`), and with
