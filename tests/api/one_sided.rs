@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tagmatch::{
-    AtomicAction, AtomicOp, AtomicType, Buffer, DeviceConfig, End, Error, Failed, Fault, Match,
-    Region, Remote, RemoteFault, Request, Rights, SharedWorker, Token, WaitPolicy, Worker,
+    AtomicAction, AtomicOp, AtomicType, Buffer, Config, DeviceConfig, End, Error, Failed, Fault,
+    Match, Region, Remote, RemoteFault, Request, Rights, SharedWorker, Token, WaitPolicy, Worker,
 };
 
 use crate::common::{Ability, config, counterpart, device, has};
@@ -13,8 +13,8 @@ use crate::pair::{Pair, SIZES, bytes, pair, pair_with};
 pub(crate) type LocalRegion = Region<tagmatch::Local>;
 pub(crate) type LocalRemote = Remote<tagmatch::Local>;
 
-/// Two workers with the usual settings, and two whose one-sided operations are messages always.
-pub(crate) fn pairs() -> [Pair; 2] {
+/// The usual settings, but all one-sided operations are messages.
+pub(crate) fn config_of_messages() -> Config {
     let config = config();
     let device = match config.device.clone() {
         DeviceConfig::Shm(shm) => DeviceConfig::Shm(shm.direct_regions(false)),
@@ -24,7 +24,12 @@ pub(crate) fn pairs() -> [Pair; 2] {
         }
         other => other,
     };
-    [pair(), pair_with(&config.device(device))]
+    config.device(device)
+}
+
+/// Two workers with the usual settings, and two whose one-sided operations are messages always.
+pub(crate) fn pairs() -> [Pair; 2] {
+    [pair(), pair_with(&config_of_messages())]
 }
 
 /// A region of `b`, and `a`'s way to it. `None`: the device has no one-sided operations.

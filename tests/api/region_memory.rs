@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tagmatch::{AtomicOp, AtomicType, Error, Fault, RemoteFault, Rights, SharedWorker, Worker};
 
 use crate::common::{Ability, config, counterpart, device, has};
-use crate::one_sided::{LocalRemote, contents, exposed, pairs, refusal};
+use crate::one_sided::{LocalRemote, config_of_messages, contents, exposed, pairs, refusal};
 use crate::pair::pair;
 
 #[test]
@@ -45,10 +45,11 @@ fn elements_that_the_owner_and_a_peer_change_lose_no_change() {
     }
 }
 
-/// A peer changes an element in mapped memory while its owner changes it by messages to itself.
+/// Over shared memory, one peer changes the element in mapped memory, and the owner changes it for
+/// the messages of another one.
 #[test]
 fn an_element_that_a_peer_and_its_owner_change_at_the_same_time_loses_no_change() {
-    const CHANGES: u64 = 20_000;
+    const CHANGES: u64 = 5000;
     let owner = SharedWorker::new(counterpart(&config())).unwrap();
     let Ok(region) = owner.expose_region(owner.buffer(1 << 20), Rights::ALL) else { return };
     region.write(0, &[0; 8]).unwrap();
@@ -74,18 +75,20 @@ fn an_element_that_a_peer_and_its_owner_change_at_the_same_time_loses_no_change(
         region.read(0, &mut element).unwrap();
         u64::from_ne_bytes(element)
     };
+    let progress = owner.progress_thread().unwrap();
     while element() == 0 {
-        owner.progress();
+        std::thread::yield_now();
     }
-    let own = owner.attach(owner.oneself(), &region.token()).unwrap();
+    let worker = Worker::new(config_of_messages()).unwrap();
+    let owner = worker.connect(&owner.address()).unwrap();
+    let by_messages = worker.attach(owner, &region.token()).unwrap();
     for _ in 0..CHANGES {
-        own.atomic(0, AtomicOp::Sum, AtomicType::U64, one()).wait().unwrap();
+        by_messages.atomic(0, AtomicOp::Sum, AtomicType::U64, one()).wait().unwrap();
     }
     is_over.store(true, Relaxed);
-    while !peer.is_finished() {
-        owner.progress();
-    }
-    assert_eq!(element(), CHANGES + peer.join().unwrap());
+    let by_peer = peer.join().unwrap();
+    drop(progress);
+    assert_eq!(element(), CHANGES + by_peer);
 }
 
 /// An element that lies at no multiple of its size is the owner's to change.
