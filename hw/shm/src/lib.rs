@@ -191,6 +191,7 @@ mod reads;
 mod recorded;
 mod records;
 mod region_words;
+mod region_writers;
 mod regions;
 mod ring;
 pub mod segment;
@@ -201,6 +202,7 @@ mod sync;
 #[cfg(all(loom, test))]
 mod tests {
     mod model;
+    mod region_model;
 }
 mod watcher;
 

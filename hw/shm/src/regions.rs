@@ -35,7 +35,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
@@ -52,7 +51,7 @@ use super::peers::{PeerState, Peers};
 use super::processes::ReadableProcess;
 use super::records::{PublishedRecord, Records};
 use super::region_words::{RecordWords, RegionRecord, WriteClaim, sealed};
-use super::ring::Ring;
+use super::region_writers::{LateWriter, WriterBarrier};
 
 /// Most bytes that one poll moves, so that a long access doesn't delay messages.
 const BYTES_PER_POLL: usize = 1 << 20;
@@ -74,52 +73,6 @@ pub(crate) struct OpenRegions {
     barrier: WriterBarrier,
     /// Peers that didn't clear their word in time. Each connection has at most one.
     late: Vec<LateWriter>,
-}
-
-/// How this worker puts a barrier on peers that say lightly that they write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriterBarrier {
-    /// All peers fence.
-    NotNeeded,
-    /// By membarrier(2).
-    Made,
-    /// membarrier(2) is refused by now: what peers write can't be known any more.
-    Failed,
-}
-
-impl WriterBarrier {
-    /// Puts a barrier on the peers. `false`: that isn't possible.
-    fn make(&mut self) -> bool {
-        if *self == WriterBarrier::Made && process::barrier_everywhere().is_err() {
-            *self = WriterBarrier::Failed;
-        }
-        *self != WriterBarrier::Failed
-    }
-}
-
-/// A peer that may be in the middle of a write, and that was waited for in vain.
-struct LateWriter {
-    ring: Ring,
-    /// The number of that write.
-    write: u64,
-    /// The process of the writer, if there is one in this namespace.
-    pidfd: Option<OwnedFd>,
-}
-
-impl LateWriter {
-    fn new(connection: &Connection, write: u64) -> Self {
-        let pidfd = connection.process().and_then(|process| process::open(process.pid).ok());
-        LateWriter { ring: connection.inbound.clone(), write, pidfd }
-    }
-
-    fn is_of(&self, connection: &Connection) -> bool {
-        std::ptr::eq(self.ring.header(), connection.inbound.header())
-    }
-
-    fn may_write(&self) -> bool {
-        let has_ended = || self.pidfd.as_ref().is_some_and(|fd| process::has_ended(fd.as_fd()));
-        !self.ring.header().claims.0.regions.writing.is_over(self.write) && !has_ended()
-    }
 }
 
 impl OpenRegions {

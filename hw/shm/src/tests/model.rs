@@ -4,7 +4,7 @@
 //! read while another thread may write them end a run as a race.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -17,7 +17,6 @@ use crate::cooperative::{Claims, ReceiverSide, SenderPieces, SenderSide};
 use crate::doorbell::{self, Doorbell, DoorbellBit};
 use crate::generation;
 use crate::inboxes::Inboxes;
-use crate::region_words::{RecordWords, RegionRecord, RegionWords, WritingWord};
 use crate::ring::consumer::Watch;
 use crate::ring::{Consumer, Geometry, Piggyback, Producer, PushError, Ring};
 use crate::sharing::Sharing;
@@ -28,12 +27,16 @@ const WRITER: PeerId = PeerId(1);
 
 /// Checks every interleaving with at most `preemptions` switches away from a thread that could have
 /// run on. Bugs of two or three threads show with two such switches; the third costs seconds.
-fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+pub(super) fn check(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
     check_with(true, preemptions, program);
 }
 
 /// Checks a program where a ring's reader can put a barrier on its writer, or can't.
-fn check_with(has_barriers: bool, preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
+pub(super) fn check_with(
+    has_barriers: bool,
+    preemptions: usize,
+    program: impl Fn() + Send + Sync + 'static,
+) {
     set_barriers(has_barriers);
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -477,99 +480,6 @@ fn a_mapped_read_that_succeeds_has_no_byte_of_a_later_use() {
         assert!(!generation::is_current(&word, 0) || seen == [1, 1], "{seen:?}");
         owner.join().unwrap();
         assert!(!generation::is_current(&word, 0));
-    });
-}
-
-#[test]
-fn nobody_writes_a_region_once_its_owner_has_closed_it() {
-    const KEY: u64 = 7;
-    check(3, || {
-        let rights = RecordWords::WRITES;
-        let words = RecordWords { address: 0, length: 1, rights, key: KEY };
-        let record = Arc::new(RegionRecord::default());
-        record.publish(words);
-        let word = Arc::new(WritingWord::default());
-        let memory = Arc::new(UnsafeCell::new(0u8));
-        // SAFETY: loom reports accesses at the same time.
-        let write = |cell: &UnsafeCell<u8>| cell.with_mut(|byte| unsafe { *byte += 1 });
-        let peer = thread::spawn({
-            let record = record.clone();
-            let word = word.clone();
-            let memory = memory.clone();
-            move || {
-                for _ in 0..2 {
-                    let claim = word.begin(false);
-                    if record.read().key == KEY {
-                        write(&memory);
-                    }
-                    drop(claim);
-                }
-            }
-        });
-        record.erase();
-        if let Some(number) = word.under_way() {
-            while !word.is_over(number) {
-                thread::yield_now();
-            }
-        }
-        write(&memory);
-        peer.join().unwrap();
-    });
-}
-
-#[test]
-fn nobody_begins_to_write_a_region_once_its_owner_has_ended_the_connection() {
-    const KEY: u64 = 7;
-    check(3, || {
-        let words = RecordWords { address: 0, length: 1, rights: RecordWords::WRITES, key: KEY };
-        let record = Arc::new(RegionRecord::default());
-        record.publish(words);
-        let pair = Arc::new(RegionWords::default());
-        pair.seal.store(1, Relaxed);
-        let memory = Arc::new(UnsafeCell::new(0u8));
-        // SAFETY: loom reports accesses at the same time.
-        let write = |cell: &UnsafeCell<u8>| cell.with_mut(|byte| unsafe { *byte += 1 });
-        let peer = thread::spawn({
-            let record = record.clone();
-            let pair = pair.clone();
-            let memory = memory.clone();
-            move || {
-                let claim = pair.writing.begin(false);
-                if pair.seal.load(Acquire) != 0 && record.read().key == KEY {
-                    write(&memory);
-                }
-                drop(claim);
-            }
-        });
-        pair.end();
-        if let Some(number) = pair.writing.under_way() {
-            while !pair.writing.is_over(number) {
-                thread::yield_now();
-            }
-        }
-        // The region is closed without another look at this peer.
-        write(&memory);
-        peer.join().unwrap();
-    });
-}
-
-#[test]
-fn a_mapped_get_that_succeeds_has_no_byte_of_a_later_region() {
-    check(3, || {
-        let words = |key| RecordWords { address: 0, length: 1, rights: 1, key };
-        let record = Arc::new(RegionRecord::default());
-        record.publish(words(1));
-        let byte = Arc::new(AtomicU64::new(1));
-        let owners_record = record.clone();
-        let owners_byte = byte.clone();
-        let owner = thread::spawn(move || {
-            owners_record.erase();
-            owners_byte.store(2, Relaxed);
-            owners_record.publish(words(2));
-        });
-        let seen = byte.load(Relaxed);
-        assert!(record.read().key != 1 || seen == 1);
-        owner.join().unwrap();
     });
 }
 
