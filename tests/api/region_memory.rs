@@ -49,7 +49,7 @@ fn elements_that_the_owner_and_a_peer_change_lose_no_change() {
 /// the messages of another one.
 #[test]
 fn an_element_that_a_peer_and_its_owner_change_at_the_same_time_loses_no_change() {
-    const CHANGES: u64 = 1000;
+    const CHANGES: u64 = 3000;
     let owner = SharedWorker::new(counterpart(&config())).unwrap();
     let Ok(region) = owner.expose_region(owner.buffer(1 << 20), Rights::ALL) else { return };
     region.write(0, &[0; 8]).unwrap();
