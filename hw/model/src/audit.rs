@@ -20,7 +20,7 @@ impl<D: Device> Model<D> {
         let mut wrong = self.nic.slots.audit();
         wrong.extend(self.ordinary_buffers());
         wrong.extend(self.entry_buffers());
-        // What the host does for transfers that have started.
+        // Each transfer that has started is waiting, being read, failed, or owes a FIN.
         let is_transfer = |work: &&Work| !matches!(work, Work::Broken { .. });
         let asked = self.nic.work.iter().filter(is_transfer).count();
         let reads = self.entries.iter().filter(|entry| entry.reads_from.is_some()).count();

@@ -62,7 +62,7 @@ impl OutStream {
     }
 }
 
-/// What goes in front of the bytes of a piece.
+/// The bytes that are sent before the payload of a piece.
 struct PieceFront {
     bytes: [u8; FRONT_MAX],
     length: usize,

@@ -16,7 +16,7 @@ pub(crate) struct EndedRead {
     pub(crate) result: Result<(), ReadError>,
 }
 
-/// What a read is for.
+/// Which operation a read belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadOf {
     /// A [`ReadRequest`] with this token.

@@ -20,7 +20,7 @@ pub(crate) struct PublishedRegions(BTreeMap<u64, OpenRegion>);
 
 #[derive(Debug)]
 struct OpenRegion {
-    /// The same memory as the engine's buffer.
+    /// Refers to the memory of the engine's buffer.
     memory: Buffer,
     reads: bool,
     writes: bool,

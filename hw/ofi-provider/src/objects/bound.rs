@@ -97,7 +97,7 @@ pub(crate) struct DomainTables<A> {
     pub(crate) thread: Option<ThreadWatch>,
 }
 
-/// What a progress thread sleeps on.
+/// How a progress thread sleeps and is woken.
 pub(crate) struct ThreadWatch {
     pub(crate) waiter: Arc<Waiter>,
     /// The thread sleeps, or is about to, until an endpoint has an event: each enabled endpoint is
