@@ -13,10 +13,13 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+#[cfg(any(not(test), loom))]
 use tagmatch_os::process::switches;
 
 use crate::sync::thread::yield_now;
 use crate::wait_policy::WaitPolicy;
+#[cfg(all(test, not(loom)))]
+use tests::switches;
 
 /// Waits that hardly poll after a switch was seen, before waits poll as their policy says again.
 const WAITS_MIN: u32 = 16;
@@ -198,7 +201,18 @@ impl Drop for WaitPlan<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        static SWITCHES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Stands for the kernel's count, which other programs move.
+    pub(super) fn switches() -> u64 {
+        SWITCHES.get()
+    }
 
     fn waits_until_calm(crowding: &Crowding) -> u32 {
         let mut waits = 0;
@@ -253,6 +267,19 @@ mod tests {
         assert_eq!(waits(&policy), (POLLS_CROWDED, YIELDS_CROWDED));
         assert_eq!(waits(&policy.adapts(false)), (20_000, 2_000));
         assert_eq!(waits(&policy.yields(3)), (POLLS_CROWDED, 3));
+    }
+
+    #[test]
+    fn a_switch_during_the_yields_of_a_wait_is_noted_and_so_is_its_absence() {
+        let crowding = Crowding::new();
+        let policy = WaitPolicy::SLEEP.spin(20_000).yields(2_000);
+        WaitPlan::new(&policy, &crowding).yield_by(|| {});
+        assert!(!crowding.is_crowded());
+        let mut plan = WaitPlan::new(&policy, &crowding);
+        plan.yield_by(|| SWITCHES.set(SWITCHES.get() + 1));
+        plan.yield_by(|| {});
+        drop(plan);
+        assert_eq!(waits_until_calm(&crowding), WAITS_MIN);
     }
 
     /// Waits until none is crowded; each ends by its polls if it has some. How many had none.
