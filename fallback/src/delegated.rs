@@ -29,6 +29,7 @@ use crate::requests::request::{
 use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::rma_engine::RmaEngine;
 use crate::slices::{self, Scratch};
+use crate::snapshot::{Connection, Excerpt, PeerSnapshot, Snapshot};
 
 /// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by
 /// the clock, in seconds, so this bound is far beyond it however fast polls are.
@@ -173,6 +174,25 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
 
     fn watch_decisions(&mut self, watcher: DecisionWatcher) {
         self.decisions.0 = Some(watcher);
+    }
+
+    fn snapshot(&self, most: usize) -> Snapshot {
+        let numbers = (0..).zip(&self.flush_notes);
+        let peers = numbers.map(|(number, note)| {
+            let peer = PeerId(number);
+            let connection = match self.peer_fault(peer) {
+                Some(fault) => Connection::Down(fault),
+                None if note.is_up => Connection::Up,
+                None => Connection::Connecting,
+            };
+            PeerSnapshot::new(peer, self.device.peer_address(peer), connection)
+        });
+        Snapshot {
+            peers: Excerpt::of(peers, most),
+            delegated: self.under_way,
+            counters: self.counters(),
+            ..Snapshot::default()
+        }
     }
 
     fn counters(&self) -> Counters {

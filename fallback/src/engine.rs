@@ -32,6 +32,7 @@ use crate::requests::request::{
 use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::sending::Sending;
 use crate::slices;
+use crate::snapshot::{self, Snapshot};
 use crate::todo::{Operation, Todo};
 
 /// Events taken per call of [`MatchEngine::progress`], so that a flood of messages can't keep a
@@ -232,6 +233,11 @@ impl<D: Device> MatchEngine for Engine<D> {
         counters.direct_remote = state.rma.direct;
         counters.bugs = bugs();
         counters
+    }
+
+    fn snapshot(&self, most: usize) -> Snapshot {
+        let shot = snapshot::of(&self.device, &self.core, &self.sending, most);
+        Snapshot { counters: self.counters(), ..shot }
     }
 
     fn credit_waits(&self) -> Vec<(PeerId, u64)> {

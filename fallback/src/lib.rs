@@ -98,6 +98,7 @@ mod rma;
 mod rma_engine;
 mod sending;
 mod slices;
+mod snapshot;
 mod state;
 mod store;
 mod todo;
@@ -123,5 +124,9 @@ pub use rma::EngineNotice;
 pub use rma::initiator::{RemoteAction, RemoteOperation};
 pub use rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 pub use rma_engine::RmaEngine;
+pub use snapshot::{
+    ArrivingReceive, Connection, Excerpt, PeerSnapshot, PendingSend, PostedReceive, SendWait,
+    Snapshot, UnexpectedMessage,
+};
 pub use store::cost_bytes;
 pub use wire::{AtomicOp, AtomicType, ElementUse, FetchInto, RemoteFault};

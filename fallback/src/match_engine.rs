@@ -18,6 +18,7 @@ use crate::requests::request::{
 };
 use crate::requests::table::Requests;
 use crate::rma_engine::RmaEngine;
+use crate::snapshot::Snapshot;
 
 /// Matching and protocol on one device.
 ///
@@ -107,6 +108,10 @@ pub trait MatchEngine: FlushEngine + RmaEngine {
 
     /// Has `watcher` told of each decision from now on.
     fn watch_decisions(&mut self, watcher: DecisionWatcher);
+
+    /// What the engine waits for, at most `most` of each kind. Linear in everything, and sorts the
+    /// posted list.
+    fn snapshot(&self, most: usize) -> Snapshot;
 
     /// The counters of this engine.
     fn counters(&self) -> Counters;

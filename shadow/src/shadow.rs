@@ -261,7 +261,7 @@ impl Shadow {
     /// nothing: it must be [cancelled](Self::cancel).
     pub fn end(&mut self, id: u32) {
         self.event();
-        if !matches!(self.place(id), Some(MatchPlace::Entry(_))) {
+        if !self.has_entry(id) {
             self.forget(id);
         }
     }
@@ -276,6 +276,12 @@ impl Shadow {
         if let Some(source) = self.policy.seen(tag, through_list) {
             self.release(HeldBack::Source(source));
         }
+    }
+
+    /// Whether the NIC's list has the receive, as far as is known.
+    #[must_use]
+    pub fn has_entry(&self, id: u32) -> bool {
+        matches!(self.place(id), Some(MatchPlace::Entry(_)))
     }
 
     /// Why the receive is in software; `None` if it isn't.

@@ -57,6 +57,11 @@ impl Offload {
         self.due(state);
     }
 
+    /// Whether the NIC's list has a posted receive.
+    pub(crate) fn has_entry(&self, index: u32) -> bool {
+        self.shadow.has_entry(index)
+    }
+
     /// What a cancel of a posted receive means.
     pub(crate) fn cancel(&mut self, state: &mut ProtocolState, index: u32) -> CancelAnswer {
         let answer = self.shadow.cancel(index);

@@ -234,6 +234,15 @@ impl Unexpected {
         listed.filter_map(|listed| Some((listed.index, self.listed_message(listed)?.status())))
     }
 
+    /// The messages on the list, oldest first: their envelopes, and whether their senders wait
+    /// until they are received.
+    pub(crate) fn envelopes(&self) -> impl Iterator<Item = (Status, bool)> + '_ {
+        self.in_order().filter_map(|(_, listed)| {
+            let message = self.listed_message(listed)?;
+            Some((message.status(), message.is_remote() || message.operation().is_some()))
+        })
+    }
+
     pub(crate) fn listed_message(&self, listed: Listed) -> Option<&UnexpectedMessage> {
         self.messages.get(self.messages.key_at(listed.index)?)
     }

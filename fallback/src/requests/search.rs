@@ -1,7 +1,7 @@
 //! Searches through all requests, for what is rare.
 
 use crate::requests::line::RequestPhase;
-use crate::requests::request::RequestId;
+use crate::requests::request::{RequestId, Status};
 use crate::requests::table::Requests;
 
 impl Requests {
@@ -11,6 +11,21 @@ impl Requests {
         let under_way =
             lines.filter(|(_, line)| line.phase != RequestPhase::Free && !line.is_over());
         under_way.map(|(index, line)| RequestId::new(index, line.generation)).collect()
+    }
+
+    /// The receive whose line this is: its request, and the length of its buffer in bytes.
+    pub(crate) fn receive_at(&self, index: u32) -> (RequestId, u64) {
+        let line = &self.lines[index as usize];
+        (RequestId::new(index, line.generation), line.buffer.total_len() as u64)
+    }
+
+    /// Receives that have their message, whose bytes are to come, with its envelope. Linear in the
+    /// table.
+    pub(crate) fn reading(&self) -> impl Iterator<Item = (RequestId, Status)> + '_ {
+        (0..).zip(self.lines.iter()).filter_map(|(index, line)| {
+            let (status, _) = line.reading()?;
+            Some((RequestId::new(index, line.generation), status))
+        })
     }
 
     fn context(&self, index: u32) -> u64 {

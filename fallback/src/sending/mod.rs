@@ -99,6 +99,11 @@ impl Sending {
         self.has_more
     }
 
+    /// Whether a peer's backlog waits for an operation to end.
+    pub(crate) fn waits_for_place(&self, peer: PeerId) -> bool {
+        self.waiting_for_place.contains(&peer)
+    }
+
     /// Peers whose queues wait for room on the way to them, or for their next turn.
     #[inline(always)]
     pub(crate) fn waiting_for_room(&self) -> &[PeerId] {

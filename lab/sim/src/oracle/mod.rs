@@ -215,6 +215,12 @@ impl Oracle {
         Oracle { messages: vec![], receives: vec![], sides: vec![], failures: vec![], reference }
     }
 
+    /// The tag and the mask of a receive.
+    pub(crate) fn wanted(&self, receive: u32) -> (u64, u64) {
+        let Wanted { tag, mask, .. } = self.receives[receive as usize].wanted;
+        (tag, mask)
+    }
+
     pub(crate) fn message(&self, message: u32) -> &Message {
         &self.messages[message as usize]
     }

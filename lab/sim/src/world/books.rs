@@ -16,6 +16,7 @@ impl<A: Adapter> World<'_, A> {
     pub(super) fn check_books(&mut self) -> Verdict {
         for at in 0..self.workers.len() {
             self.engine_agrees(at)?;
+            self.snapshot_agrees(at)?;
             for other in 0..self.workers.len() {
                 self.credits_agree(at, other)?;
             }

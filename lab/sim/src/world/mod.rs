@@ -5,6 +5,7 @@ mod calls;
 mod ends;
 mod queue;
 mod settle;
+mod snapshots;
 
 use std::cell::RefCell;
 use std::rc::Rc;
