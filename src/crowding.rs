@@ -16,10 +16,10 @@ use std::sync::atomic::Ordering::Relaxed;
 #[cfg(any(not(test), loom))]
 use tagmatch_os::process::switches;
 
+#[cfg(all(test, not(loom)))]
+use self::tests::switches;
 use crate::sync::thread::yield_now;
 use crate::wait_policy::WaitPolicy;
-#[cfg(all(test, not(loom)))]
-use tests::switches;
 
 /// Waits that hardly poll after a switch was seen, before waits poll as their policy says again.
 const WAITS_MIN: u32 = 16;

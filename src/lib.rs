@@ -80,6 +80,7 @@ mod remote;
 mod request;
 mod route;
 mod several;
+pub mod snapshot;
 mod sync;
 #[cfg(all(loom, test))]
 mod tests;

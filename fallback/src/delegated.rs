@@ -29,7 +29,7 @@ use crate::requests::request::{
 use crate::requests::table::{REQUESTS_MAX, Requests};
 use crate::rma_engine::RmaEngine;
 use crate::slices::{self, Scratch};
-use crate::snapshot::{Connection, Excerpt, PeerSnapshot, Snapshot};
+use crate::snapshot::{ConnectionState, Excerpt, PeerSnapshot, Snapshot};
 
 /// As [`IDLE_POLLS_MAX`], while the device says that it has work. The device bounds that time by
 /// the clock, in seconds, so this bound is far beyond it however fast polls are.
@@ -177,18 +177,18 @@ impl<D: MatchingDevice + ?Sized> MatchEngine for Delegated<D> {
     }
 
     fn snapshot(&self, most: usize) -> Snapshot {
-        let numbers = (0..).zip(&self.flush_notes);
-        let peers = numbers.map(|(number, note)| {
-            let peer = PeerId(number);
+        let known = (0..).map(PeerId).map_while(|peer| {
+            let address = self.device.peer_address(peer)?;
+            let is_up = self.flush_notes.get(peer.index()).is_some_and(|note| note.is_up);
             let connection = match self.peer_fault(peer) {
-                Some(fault) => Connection::Down(fault),
-                None if note.is_up => Connection::Up,
-                None => Connection::Connecting,
+                Some(fault) => ConnectionState::Down(fault),
+                None if is_up => ConnectionState::Up,
+                None => ConnectionState::Connecting,
             };
-            PeerSnapshot::new(peer, self.device.peer_address(peer), connection)
+            Some(PeerSnapshot::new(peer, Some(address), connection))
         });
         Snapshot {
-            peers: Excerpt::of(peers, most),
+            peers: Excerpt::of(known, most),
             delegated: self.under_way,
             counters: self.counters(),
             ..Snapshot::default()

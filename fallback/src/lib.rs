@@ -125,8 +125,8 @@ pub use rma::initiator::{RemoteAction, RemoteOperation};
 pub use rma::regions::{NamedRegion, RegionKey, RegionUse, Rights};
 pub use rma_engine::RmaEngine;
 pub use snapshot::{
-    ArrivingReceive, Connection, Excerpt, PeerSnapshot, PendingSend, PostedReceive, SendWait,
-    Snapshot, UnexpectedMessage,
+    ArrivingReceive, ConnectionState, Excerpt, PeerSnapshot, PendingSend, PostedReceive, SendWait,
+    Snapshot, UnexpectedEnvelope,
 };
 pub use store::cost_bytes;
 pub use wire::{AtomicOp, AtomicType, ElementUse, FetchInto, RemoteFault};

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::credit::Amount;
 use crate::error::PeerFault;
 use crate::peers::peer::{Peer, PeerState};
-use crate::requests::request::{RequestId, Status};
+use crate::requests::request::{RequestId, Send, Status};
 use crate::sending::Sending;
 use crate::state::ProtocolState;
 
@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// Receives that have their message, whose bytes are to come.
     pub arriving: Excerpt<ArrivingReceive>,
     /// Messages on the unexpected list, oldest first.
-    pub unexpected: Excerpt<UnexpectedMessage>,
+    pub unexpected: Excerpt<UnexpectedEnvelope>,
     /// Sends that have not ended: those that have gone first, then the others of each peer in their
     /// order.
     pub sends: Excerpt<PendingSend>,
@@ -80,7 +80,7 @@ pub struct PeerSnapshot {
     /// Its address, if the device knows it.
     pub address: Option<Address>,
     /// What became of the connection to it.
-    pub connection: Connection,
+    pub connection: ConnectionState,
     /// What may be sent to it without another credit message.
     pub credit: Amount,
     /// Sends to it that have not gone out.
@@ -91,7 +91,7 @@ pub struct PeerSnapshot {
 
 impl PeerSnapshot {
     /// A peer to which nothing waits.
-    pub(crate) fn new(peer: PeerId, address: Option<Address>, connection: Connection) -> Self {
+    pub(crate) fn new(peer: PeerId, address: Option<Address>, connection: ConnectionState) -> Self {
         let credit = Amount::default();
         PeerSnapshot { peer, address, connection, credit, backlog: 0, one_sided: 0 }
     }
@@ -99,7 +99,7 @@ impl PeerSnapshot {
 
 /// The life of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Connection {
+pub enum ConnectionState {
     /// It is not up yet.
     Connecting,
     /// Messages may pass.
@@ -135,7 +135,7 @@ pub struct ArrivingReceive {
 /// An unexpected message in a [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct UnexpectedMessage {
+pub struct UnexpectedEnvelope {
     /// Its envelope.
     pub status: Status,
     /// Its sender waits until it is received.
@@ -191,7 +191,7 @@ pub(crate) fn of<D: Device>(device: &D, core: &Core, sending: &Sending, most: us
     });
     let unexpected = state.unexpected.envelopes();
     let unexpected =
-        unexpected.map(|(status, is_awaited)| UnexpectedMessage { status, is_awaited });
+        unexpected.map(|(status, is_awaited)| UnexpectedEnvelope { status, is_awaited });
     let arriving = state.requests.reading();
     let arriving = arriving.map(|(request, status)| ArrivingReceive { request, status });
     Snapshot {
@@ -205,11 +205,11 @@ pub(crate) fn of<D: Device>(device: &D, core: &Core, sending: &Sending, most: us
     }
 }
 
-fn connection_of(peer: &Peer) -> Connection {
-    match &peer.state {
-        PeerState::Connecting => Connection::Connecting,
-        PeerState::Up => Connection::Up,
-        PeerState::Down(fault) => Connection::Down(fault.clone()),
+fn connection_of(peer: &Peer) -> ConnectionState {
+    match peer.state {
+        PeerState::Connecting => ConnectionState::Connecting,
+        PeerState::Up => ConnectionState::Up,
+        PeerState::Down(fault) => ConnectionState::Down(fault),
     }
 }
 
@@ -233,8 +233,8 @@ fn backlog<'a>(peer: &'a Peer, sending: &Sending) -> impl Iterator<Item = Pendin
     let head = wait_of_head(peer, sending);
     peer.backlog.iter().enumerate().map(move |(at, send)| {
         let length = send.message.payload.total_len() as u64;
-        let (source, tag, immediate) = (peer.id, send.message.tag, send.message.immediate);
-        let envelope = Status { source, tag, length, truncated: false, immediate };
+        let Send { tag, immediate, .. } = send.message;
+        let envelope = Status { source: peer.id, tag, length, truncated: false, immediate };
         let waits_for = if at == 0 { head } else { SendWait::Turn };
         PendingSend { request: send.request, envelope, waits_for }
     })

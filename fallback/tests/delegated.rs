@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use tagmatch_device::matching::{MatchingDevice, TagPattern};
 use tagmatch_device::{Address, Buffer, Flush, PeerId, ToleratedBugs};
 use tagmatch_fallback::{
-    Decision, Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId, Send, SendMode,
-    Started, Status, Unsent, WhyUnsent,
+    ConnectionState, Decision, Delegated, Fault, FlushEngine, MatchEngine, PeerFault, RequestId,
+    Send, SendMode, Started, Status, Unsent, WhyUnsent,
 };
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 
@@ -92,6 +92,23 @@ fn messages_arrive_with_all_their_facts() {
     assert_eq!((counters.by_device, counters.truncated), (6, 2));
     assert_eq!((counters.posted_now, counters.unexpected_now), (0, 2));
     assert_eq!(a.counters().sent_by_device, 8);
+}
+
+#[test]
+fn a_snapshot_tells_peers_and_how_many_requests_the_device_has() {
+    let (mut a, _b) = engines();
+    let receive = pending(a.receive(&tag(3), Buffer::zeroed(8)));
+    pending(send(&mut a, 3, b"hello", SendMode::Synchronous));
+    let told = a.snapshot(10);
+    assert_eq!((told.delegated, told.posted.len(), told.sends.len()), (2, 0, 0));
+    let peers: Vec<_> = told.peers.first.iter().map(|peer| peer.peer).collect();
+    assert_eq!(peers, [PeerId::ONESELF, TO_B]);
+    assert_eq!(told.peers.first[1].address, a.peer_address(TO_B));
+    a.cancel(receive);
+    end(&mut a, receive).0.unwrap_err();
+    a.disconnect(TO_B);
+    let told = a.snapshot(10);
+    assert_eq!(told.peers.first[1].connection, ConnectionState::Down(PeerFault::Disconnected));
 }
 
 #[test]

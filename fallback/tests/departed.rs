@@ -26,6 +26,8 @@ fn any_number_of_peers_come_and_go_in_few_places() {
     let known = engine.counters();
     assert!(known.peers_forgotten >= 50_000 - 2 * REMEMBERED as u64);
     assert_eq!(known.peer_faults, 50_000);
+    let told = engine.snapshot(usize::MAX).peers;
+    assert!(told.len() <= 2 * REMEMBERED + 1, "a snapshot names {} peers", told.len());
     engine.device_mut().keeps_all = true;
     assert!(pass_by(&mut engine, 100) > 50, "a device may keep numbers");
 }

@@ -22,4 +22,5 @@ mod region_memory;
 mod requests;
 mod sleepers;
 mod slices;
+mod snapshots;
 mod threads;

@@ -73,6 +73,9 @@ pub struct Wire {
     gone: Vec<usize>,
 }
 
+/// Stands in a node's table of peers for one that went down.
+const GONE: usize = usize::MAX;
+
 pub type Node<D = Wire> = Engine<D>;
 
 pub fn config() -> EngineConfig {
@@ -236,7 +239,7 @@ impl Device for Wire {
     }
 
     fn peer_address(&self, peer: PeerId) -> Option<Address> {
-        self.peers.get(peer.index()).map(|&node| address(node))
+        self.peers.get(peer.index()).filter(|&&node| node != GONE).map(|&node| address(node))
     }
 
     fn read_mode(&self, _: PeerId) -> ReadMode {
@@ -319,15 +322,15 @@ impl Device for Wire {
         if let Some((ReadRequest { into, token, .. }, result)) = self.next_read() {
             return Some(Event::ReadDone { token, into, result });
         }
-        if let Some(index) = (0..self.up).find(|&i| self.down[i] && self.peers[i] != usize::MAX) {
+        if let Some(index) = (0..self.up).find(|&i| self.down[i] && self.peers[i] != GONE) {
             // Disconnected by us.
-            self.gone.push(std::mem::replace(&mut self.peers[index], usize::MAX));
+            self.gone.push(std::mem::replace(&mut self.peers[index], GONE));
             let peer = PeerId(u32::try_from(index).unwrap());
             return Some(Event::PeerDown { peer, reason: DownReason::Disconnected });
         }
         let peer = self.next_death()?;
         self.down[peer.index()] = true;
-        self.gone.push(std::mem::replace(&mut self.peers[peer.index()], usize::MAX));
+        self.gone.push(std::mem::replace(&mut self.peers[peer.index()], GONE));
         let reason = self.net.borrow().death.unwrap_or(DownReason::Gone);
         Some(Event::PeerDown { peer, reason })
     }
