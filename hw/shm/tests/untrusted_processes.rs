@@ -43,12 +43,16 @@ fn lingering() -> (OwnedFd, TcpStream) {
     (socket.into(), other_end)
 }
 
-/// Sends a packet with a descriptor, which this process then closes.
+/// Sends a packet with a descriptor, which this process then closes, before anybody receives it:
+/// whoever closes it last waits.
 fn send_lingering(raw: &RawSocket, bytes: &[u8]) -> TcpStream {
     let (socket, other_end) = lingering();
-    raw.send(bytes, &[socket.as_raw_fd()]);
-    // If the kernel has refused the descriptor, closing it here blocks; another thread does that.
-    std::thread::spawn(move || drop(socket));
+    if raw.send(bytes, &[socket.as_raw_fd()]) {
+        drop(socket);
+    } else {
+        // The kernel has refused the descriptor, so that closing it here blocks.
+        std::thread::spawn(move || drop(socket));
+    }
     other_end
 }
 
