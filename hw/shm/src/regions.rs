@@ -504,7 +504,9 @@ mod tests {
         assert_eq!(late(&devices), 1);
         let place = devices[1].publish(&region(4, &memory));
         assert!(!can_write(&mut devices, to_b, 4, place), "written while a writer is late");
-        // That attempt has cleared the word.
+        // That attempt has cleared the word, so a region is written from now on.
+        let place = devices[1].publish(&region(6, &memory));
+        assert!(can_write(&mut devices, to_b, 6, place) && devices[1].unpublish(6));
         assert!(devices[1].unpublish(4) && devices[1].unpublish(3) && late(&devices) == 0);
         assert!(!can_write(&mut devices, to_b, 3, places[2]));
         let place = devices[1].publish(&region(5, &memory));

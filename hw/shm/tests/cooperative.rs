@@ -435,6 +435,8 @@ enum Receiver {
     HasHungUp,
     /// Its process' number means another process, or its worker has let go of the buffer.
     HasNoNonce,
+    /// It has the worker write beyond the end of all addresses.
+    HasNoRoom,
 }
 
 /// Whether a worker writes where a receiver has it write. In a crowd, a thread watches the
@@ -453,10 +455,12 @@ fn writes_for_a_receiver(sender_copies: bool, receiver: Receiver, has_crowd: boo
     let target_address = target.as_ptr().expose_provenance() as u64;
     HostilePeer::word(&peer.memory, peer.incoming.header + CLAIMED).store(NUMBER, Ordering::SeqCst);
     let offer = ReadMessage::Offer { number: 1, span }.emit();
-    let offer = [&offer[..], &target_address.to_le_bytes()].concat();
+    let has_room = receiver != Receiver::HasNoRoom;
+    let offered = if has_room { target_address } else { u64::MAX - PIECE as u64 };
+    let offer = [&offer[..], &offered.to_le_bytes()].concat();
     peer.write_slot(INTERNAL | 40, &offer);
     match receiver {
-        Receiver::IsThere => {}
+        Receiver::IsThere | Receiver::HasNoRoom => {}
         Receiver::HasHungUp => drop(peer.socket),
         Receiver::HasNoNonce => nonce[1].store(0, Ordering::SeqCst),
     }
@@ -477,4 +481,5 @@ fn a_worker_writes_for_a_receiver_that_is_there_if_it_may() {
     assert!(!writes_for_a_receiver(true, Receiver::HasHungUp, false));
     // The thread may not have seen the end yet, so the worker asks for the nonce.
     assert!(!writes_for_a_receiver(true, Receiver::HasNoNonce, true));
+    assert!(!writes_for_a_receiver(true, Receiver::HasNoRoom, false));
 }

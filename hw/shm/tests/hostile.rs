@@ -23,7 +23,7 @@ use tagmatch_shm::{ReadPolicy, ShmConfig};
 use tagmatch_testkit::random::Random;
 
 use common::{
-    Owned, READER, connect, message, next_message, pattern, poll, read_end, shm, wait_for,
+    Owned, PATIENCE, READER, connect, message, next_message, pattern, poll, read_end, shm, wait_for,
 };
 use hostile_peer::{
     Bystanders, DOORBELL_BYTES, HostilePeer, RawSocket, SEALS, hello, invented, memfd,
@@ -100,6 +100,27 @@ fn hellos_that_break_rules() {
     connect(&mut newcomer, &mut bystanders.victim);
     assert!(bystanders.exchange().is_empty());
     drop(silent);
+}
+
+/// The messages of a peer that is gone are delivered first, and no more than its ring holds.
+#[test]
+fn a_peer_that_closes_its_socket_and_goes_on_writing_is_down_all_the_same() {
+    let mut victim = shm(ShmConfig::default());
+    let mut hostile = HostilePeer::connect_to(&mut victim, 1);
+    hostile.socket = RawSocket(RawSocket::socket());
+    let start = Instant::now();
+    let reason = loop {
+        assert!(start.elapsed() < PATIENCE, "it is never down");
+        // There is a message at each poll.
+        hostile.write_slot(8, b"still on");
+        match poll(&mut victim) {
+            Some(Owned::Message(_, None, bytes)) => assert_eq!(bytes, b"still on"),
+            Some(Owned::Down(_, reason)) => break reason,
+            None => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(reason, DownReason::Gone);
 }
 
 #[test]

@@ -309,4 +309,32 @@ mod tests {
         );
         assert_eq!([Some(16), Some(64), None].map(|limit| to_begin(limit, old)), [4; 3]);
     }
+
+    /// The peers don't poll. Attempts that begin in one look have the same time.
+    #[test]
+    fn few_attempts_begin_at_a_time() {
+        let others: Vec<_> = (0..10).map(|_| Shm::new(ShmConfig::default()).unwrap()).collect();
+        let mut shm = Shm::new(ShmConfig::default()).unwrap();
+        for other in &others {
+            shm.connect(&other.address()).unwrap();
+        }
+        let begun = |shm: &mut Shm| -> Vec<Instant> {
+            let peers = &mut shm.connections.peers;
+            let peer_ids = peers.connecting().to_vec();
+            let attempts = peer_ids.into_iter().filter_map(|peer| {
+                peers.connecting_mut(peer)?.attempt.as_ref().map(|attempt| attempt.begun)
+            });
+            attempts.collect()
+        };
+        let start = Instant::now();
+        while begun(&mut shm).len() < others.len() {
+            assert!(start.elapsed() < Duration::from_secs(20), "not all attempts begin");
+            shm.poll();
+            let begun = begun(&mut shm);
+            for time in &begun {
+                let count = begun.iter().filter(|other| *other == time).count();
+                assert!(count <= YOUNG_MAX, "{count} begin at a time");
+            }
+        }
+    }
 }
