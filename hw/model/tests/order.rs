@@ -3,15 +3,18 @@
 
 mod host;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use proptest::prelude::*;
 use tagmatch_model::{
-    Chance, Completion, Delay, Handle, Knobs, ModelConfig, PostError, Verdict, Wake, WcFlags,
-    WcOpcode, WcStatus,
+    Chance, Completion, Delay, Handle, Knobs, ModelConfig, PostError, QUEUE_PAIR_FAILED, QueuePair,
+    Verdict, Wake, WcFlags, WcOpcode, WcStatus,
 };
 
 use host::{Host, eager, rendezvous};
+
+/// Queue pairs are numbered from 1. The first one doesn't fail.
+const QUEUE_PAIRS: u32 = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -20,8 +23,10 @@ enum Step {
     /// Deletes the n-th live entry; signalled or not.
     Delete(usize),
     Sync(bool),
-    /// A message with this tag; `Some` is a rendezvous of this many bytes.
-    Message(u64, Option<u32>),
+    /// A message on this queue pair with this tag; `Some` is a rendezvous of this many bytes.
+    Message(u32, u64, Option<u32>),
+    /// A queue pair fails: the NIC finds that itself, or the host tells it.
+    Fail(u32, bool),
     NoTag,
     Tick(u32),
     /// Polls this many completions.
@@ -31,17 +36,18 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let mask = prop_oneof![3 => Just(u64::MAX), 1 => Just(0), 1 => Just(2)];
     prop_oneof![
-        4 => (0..4u64, mask, any::<bool>()).prop_map(|(tag, mask, fresh)| {
+        8 => (0..4u64, mask, any::<bool>()).prop_map(|(tag, mask, fresh)| {
             Step::Add(tag & mask, mask, fresh)
         }),
-        1 => (0..8usize).prop_map(Step::Delete),
-        1 => any::<bool>().prop_map(Step::Sync),
-        4 => (0..4u64, prop::option::of(0..2000u32)).prop_map(|(tag, rendezvous)| {
-            Step::Message(tag, rendezvous)
-        }),
-        1 => Just(Step::NoTag),
-        3 => (0..30u32).prop_map(Step::Tick),
-        3 => (0..6usize).prop_map(Step::Poll),
+        2 => (0..8usize).prop_map(Step::Delete),
+        2 => any::<bool>().prop_map(Step::Sync),
+        8 => (1..=QUEUE_PAIRS, 0..4u64, prop::option::of(0..2000u32)).prop_map(
+            |(queue_pair, tag, rendezvous)| Step::Message(queue_pair, tag, rendezvous)
+        ),
+        2 => Just(Step::NoTag),
+        1 => (2..=QUEUE_PAIRS, any::<bool>()).prop_map(|(of, by_itself)| Step::Fail(of, by_itself)),
+        6 => (0..30u32).prop_map(Step::Tick),
+        6 => (0..6usize).prop_map(Step::Poll),
     ]
 }
 
@@ -67,8 +73,10 @@ struct Reference {
     /// For each completion of an operation: opcode, status, and how many unexpected messages must
     /// precede it.
     answers: VecDeque<(WcOpcode, WcStatus, usize)>,
-    /// Matched entries whose data is due.
-    data: Vec<u64>,
+    /// Matched entries whose data is due, and the queue pairs of their messages.
+    data: Vec<(u64, u32)>,
+    /// The queue pairs that have failed.
+    failed: HashSet<u32>,
     unexpected: usize,
     unexpected_taken: usize,
     matches_taken: Vec<u64>,
@@ -93,6 +101,7 @@ impl Reference {
             receives: VecDeque::new(),
             answers: VecDeque::new(),
             data: Vec::new(),
+            failed: HashSet::new(),
             unexpected: 0,
             unexpected_taken: 0,
             matches_taken: Vec::new(),
@@ -122,7 +131,17 @@ impl Reference {
                     self.answers.push_back((WcOpcode::TmSync, WcStatus::Success, 0));
                 }
             }
-            Step::Message(tag, rendezvous) => self.message(tag, rendezvous),
+            Step::Message(queue_pair, tag, rendezvous) => {
+                self.message(queue_pair, tag, rendezvous);
+            }
+            Step::Fail(queue_pair, by_itself) => {
+                self.failed.insert(queue_pair);
+                if by_itself {
+                    self.host.nic.fail(QueuePair(queue_pair), QUEUE_PAIR_FAILED);
+                } else {
+                    self.host.nic.queue_pair_down(QueuePair(queue_pair));
+                }
+            }
             Step::NoTag => {
                 if let Verdict::Ordinary { wr_id } = self.host.arrive(1, &[0; 30], None) {
                     self.receives.push_back(wr_id);
@@ -172,16 +191,16 @@ impl Reference {
         }
     }
 
-    fn message(&mut self, tag: u64, request: Option<u32>) {
+    fn message(&mut self, queue_pair: u32, tag: u64, request: Option<u32>) {
         let bytes = match request {
             Some(length) => rendezvous(tag, tag * 77, length),
             None => eager(tag, &[5; 90]),
         };
         let found =
             self.list.iter().position(|entry| entry.is_active && tag & entry.mask == entry.tag);
-        match self.host.arrive(1, &bytes, None) {
+        match self.host.arrive(queue_pair, &bytes, None) {
             Verdict::NotReady => {}
-            Verdict::Dropped => panic!("no queue pair fails here"),
+            Verdict::Dropped => assert!(self.failed.contains(&queue_pair), "{queue_pair} works"),
             Verdict::Ordinary { wr_id } => {
                 assert!(found.is_none(), "an active entry was passed over");
                 self.receives.push_back(wr_id);
@@ -191,18 +210,18 @@ impl Reference {
             Verdict::Payload { recv_wr_id, .. } | Verdict::Headers { recv_wr_id, .. } => {
                 let entry = self.list.remove(found.expect("matched, but with what?"));
                 assert_eq!(entry.wr_id, recv_wr_id);
-                self.matched(recv_wr_id);
+                self.matched(recv_wr_id, queue_pair);
             }
             Verdict::Rendezvous => {
                 let entry = self.list.remove(found.expect("matched, but with what?"));
-                self.matched(entry.wr_id);
+                self.matched(entry.wr_id, queue_pair);
             }
         }
     }
 
-    fn matched(&mut self, wr_id: u64) {
+    fn matched(&mut self, wr_id: u64, queue_pair: u32) {
         self.receives.push_back(wr_id);
-        self.data.push(wr_id);
+        self.data.push((wr_id, queue_pair));
     }
 
     fn check(&mut self, completion: &Completion) {
@@ -226,10 +245,12 @@ impl Reference {
                     assert_eq!(self.receives.pop_front(), Some(wr_id));
                     self.matches_taken.push(wr_id);
                 }
-                if flags.contains(WcFlags::DATA_VALID) {
+                if completion.ends_match() {
                     assert!(self.matches_taken.contains(&wr_id), "data before its match");
-                    let at = self.data.iter().position(|due| *due == wr_id);
-                    self.data.swap_remove(at.expect("data that isn't due"));
+                    let at = self.data.iter().position(|(due, _)| *due == wr_id);
+                    let (_, of) = self.data.swap_remove(at.expect("data that isn't due"));
+                    let is_lost = status == WcStatus::FlushError;
+                    assert!(!is_lost || self.failed.contains(&of), "{of} works, and loses data");
                 }
                 return;
             }
