@@ -187,6 +187,35 @@ fn the_end_of_a_peer_is_told_once_on_either_route() {
     });
 }
 
+/// The index of a forgotten peer is used again, for a peer on another route.
+#[test]
+fn the_index_of_a_forgotten_peer_may_be_of_another_route() {
+    for machines in [[2, 1], [1, 2]] {
+        let mut own = worker(1);
+        let mut indices = Vec::new();
+        for machine in machines {
+            let mut peer = worker(machine);
+            let (to_peer, _) = connect(&mut own, &mut peer);
+            indices.push(to_peer.index());
+            assert_eq!(own.peer_address(to_peer), Some(peer.address()), "{machines:?}");
+            let network = if machine == 1 { Network::Shm } else { Network::Tcp };
+            assert_eq!(own.network_of(to_peer), Some(network), "{machines:?}");
+            own.disconnect(to_peer);
+            wait_for(&mut [&mut own, &mut peer], "the end", |at, event| match event {
+                Owned::Down(down, _) if at == 0 => (down == to_peer).then_some(()),
+                _ => None,
+            });
+            let start = Instant::now();
+            while !own.forget(to_peer) {
+                assert!(start.elapsed() < PATIENCE, "{machines:?}: the number is not given back");
+                assert!(own.poll().is_none());
+                peer.poll();
+            }
+        }
+        assert_eq!(indices[0], indices[1], "the index is used again");
+    }
+}
+
 #[test]
 fn messages_to_oneself_and_the_own_address_stay_local() {
     let mut worker = worker(1);
