@@ -183,6 +183,22 @@ fn a_read_by_messages_gives_its_buffer_back_before_the_end_of_its_peer() {
     assert!(b.withdraw(READER, exposed.id).is_some());
 }
 
+/// The peer's NIC refuses the first of two reads, and with it ends the connection.
+#[test]
+fn a_read_that_the_peer_refuses_is_bad_and_those_behind_it_are_not() {
+    let (mut a, mut b, to_b) = pair();
+    let exposed = b.expose(READER, Buffer::from(vec![1; 100_000])).unwrap();
+    break_queue_pairs("a", sys::IBV_WC_REM_ACCESS_ERR);
+    for token in 0..3 {
+        let into = Buffer::zeroed(100_000);
+        a.read(ReadRequest { peer: to_b, remote: exposed.span, into, token }).unwrap();
+    }
+    let results = [(); 3].map(|()| read_end(&mut [&mut a]).1);
+    let behind = Err(ReadError::PeerDown);
+    assert_eq!(results, [Err(ReadError::BadSpan), behind, behind]);
+    assert!(b.withdraw(READER, exposed.id).is_some());
+}
+
 /// Each connection has two queue pairs where a NIC matches tags; here none has.
 #[test]
 fn the_queue_of_fins_serves_only_connections_with_two_queue_pairs() {
