@@ -1,4 +1,5 @@
-//! Random use of two workers whose network carries each request some time after it was posted.
+//! Random use of two workers whose network carries each request some time after it was posted, and
+//! whose memory can't be registered now and then.
 
 mod scripted;
 
@@ -12,7 +13,7 @@ use tagmatch_testkit::device::{Owned, PATIENCE, message, poll, up};
 use tagmatch_testkit::random::Random;
 use tagmatch_verbs::{Verbs, VerbsConfig};
 
-use scripted::{Card, carry_one, config, install, slow_down};
+use scripted::{Card, carry_one, config, install, run_out_of_memory, slow_down};
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
@@ -126,8 +127,9 @@ impl Pair {
                 self.workers[at].flushes.push((None, sent));
                 self.look_at_flushes(at);
             }
-            90..97 => self.look_at_flushes(at),
-            _ => self.rest(at),
+            90..96 => self.look_at_flushes(at),
+            96..98 => self.rest(at),
+            _ => run_out_of_memory(self.random.chance(1, 2)),
         }
     }
 

@@ -24,15 +24,18 @@ unsafe fn free<T>(object: *mut T) -> i32 {
 
 /// The error of this call, if it is the one that fails: `errno` has it, too.
 pub(super) fn strike(call: &'static str) -> Option<i32> {
-    let failure = with(|world| {
+    let errno = with(|world| {
         let count = world.counts.entry(call).or_default();
         let number = *count;
         *count += 1;
-        world.failure.filter(|failure| (failure.call, failure.number) == (call, number))
+        let failure =
+            world.failure.filter(|failure| (failure.call, failure.number) == (call, number));
+        let is_lacking = world.lacks_memory && call == "ibv_reg_mr";
+        failure.map(|failure| failure.errno).or(is_lacking.then_some(libc::ENOMEM))
     })?;
     // SAFETY: the place of this thread's errno.
-    unsafe { *libc::__errno_location() = failure.errno };
-    Some(failure.errno)
+    unsafe { *libc::__errno_location() = errno };
+    Some(errno)
 }
 
 fn descriptor() -> i32 {

@@ -98,6 +98,8 @@ struct World {
     handles: HashMap<*mut sys::ibv_ah, sys::ibv_ah_attr>,
     last_number: u32,
     failure: Option<Failure>,
+    /// No memory can be registered.
+    lacks_memory: bool,
     /// Requests for peers wait until a test has them carried.
     is_slow: bool,
     under_way: VecDeque<traffic::Posted>,
@@ -181,6 +183,7 @@ pub fn install(cards: &[Card]) {
         world.cards = cards.to_vec();
         world.calls = Calls::default();
         world.failure = None;
+        world.lacks_memory = false;
         world.counts.clear();
     });
 }
@@ -188,6 +191,11 @@ pub fn install(cards: &[Card]) {
 /// A call fails.
 pub fn fail(failure: Option<Failure>) {
     with(|world| world.failure = failure);
+}
+
+/// From now on, no memory can be registered (`ENOMEM`), or it can be again.
+pub fn run_out_of_memory(lacks_memory: bool) {
+    with(|world| world.lacks_memory = lacks_memory);
 }
 
 /// From now on, what is posted for peers waits for [`carry_one`], or does no more.
