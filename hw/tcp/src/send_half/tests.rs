@@ -90,6 +90,28 @@ fn several_reads_take_turns_and_messages_pass_between_their_pieces() {
     assert_eq!((reads.len(), reads.last()), (34, Some(&end(1))));
 }
 
+/// One call sends fewer pieces than there are reads.
+#[test]
+fn each_of_many_reads_has_its_turn_before_the_first_one_has_ended() {
+    const READS: u32 = 20;
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    for id in 0..READS {
+        let buffer = Buffer::from(vec![1; 4 * PIECE_BYTES]);
+        let exposure = memory.exposures.expose(READER, buffer).unwrap();
+        out.take_request(id, StreamSource::Exposed(exposure.span)).unwrap();
+    }
+    let got = frames(&pass(&mut out, &mut sockets, memory.for_peer(READER, None)));
+    let end = got.iter().position(|frame| matches!(frame, Frame::ReadEnd { .. })).unwrap();
+    let pieces = |id| {
+        let is_its = |frame: &&Frame| matches!(frame, Frame::ReadData { id: of, .. } if *of == id);
+        got[..end].iter().filter(is_its).count()
+    };
+    let pieces: Vec<_> = (0..READS).map(pieces).collect();
+    assert!(pieces.iter().all(|count| *count >= 2), "{pieces:?}");
+}
+
 #[test]
 fn a_read_whose_buffer_is_gone_fails_without_a_byte_of_another_buffer() {
     let mut sockets = stream();
