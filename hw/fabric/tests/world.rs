@@ -118,6 +118,10 @@ fn drive(hosts: &mut [Host; 2], what: &str, is_so: impl Fn(&[Host; 2]) -> bool) 
         assert!(start.elapsed() < PATIENCE, "{what}");
         hosts.iter_mut().for_each(Host::hear);
     }
+    // What was taken is given back, whatever has failed.
+    for host in hosts {
+        assert_eq!(host.meeting.audit(), Vec::<String>::new(), "{what}");
+    }
 }
 
 /// Whether the reason names an error.
