@@ -266,6 +266,22 @@ mod tests {
         assert_eq!(value(&program, "RC_TM_ENABLE").as_deref(), Some("y"));
     }
 
+    /// UCX takes the last value of a variable, and so does what depends on its transports.
+    #[test]
+    fn the_last_of_two_values_of_a_variable_counts() {
+        for (transports, has_shared_memory) in [(["tcp", "posix"], true), (["posix", "tcp"], false)]
+        {
+            let names = ["TLS", "UCX_TLS"];
+            let settings = names.into_iter().zip(transports);
+            let settings = settings.map(|(name, value)| (name.into(), value.into())).collect();
+            let variables = UcxConfig { settings, ..UcxConfig::default() }.variables(|_| None);
+            let last = variables.iter().rfind(|(name, _)| name == "TLS");
+            assert_eq!(last.map(|(_, value)| &value[..]), Some(transports[1]));
+            let error_handling = variables.iter().any(|(name, _)| name == SHARED_MEMORY.0);
+            assert_eq!(error_handling, has_shared_memory, "{transports:?}");
+        }
+    }
+
     #[test]
     fn shared_memory_is_known_by_its_names() {
         for tls in ["all", "tcp,posix", "^tcp", "sm,self"] {

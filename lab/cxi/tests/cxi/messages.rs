@@ -199,12 +199,16 @@ fn an_endpoint_takes_so_many_receives_at_a_time_as_it_was_opened_for() {
     );
 }
 
-/// A long message's bytes come later than its match, and nobody can cancel that.
+/// A long message's bytes come later than its match. Nobody can cancel that, and until then the
+/// receive has its place in the endpoint.
 #[test]
 fn the_bytes_of_a_long_message_are_read_some_rounds_after_the_match() {
     let test = "messages::the_bytes_of_a_long_message_are_read_some_rounds_after_the_match";
     alone(test, &[("TAGMATCH_CXI_GET", "20")], |_| {
-        let (sender, to, receiver, from) = pair(&Hints::default());
+        let mut hints = Hints::default();
+        hints.receive.size = 1;
+        let (sender, to, receiver, from) = pair(&hints);
+        let post_another = || receiver.recv(Memory::new(1), exactly(from, 2), Context::new());
         let into = Memory::new(20_000);
         let sent = Context::new();
         let context = Context::new();
@@ -214,9 +218,11 @@ fn the_bytes_of_a_long_message_are_read_some_rounds_after_the_match() {
         sender.expect_silence(5);
         assert_eq!(into.bytes(), [0xee; 20_000]);
         assert_eq!(receiver.cancel(context), Err(sys::FI_ENOENT));
+        assert_eq!(post_another(), Err(sys::FI_EAGAIN));
         receiver.expect(context, 0);
         sender.expect(sent, 0);
         assert_eq!(into.bytes(), [7; 20_000]);
+        post_another().expect("there is room again");
     });
 }
 
