@@ -8,6 +8,7 @@ use tagmatch_ofi_sys::calls::{Errno, Result, enter, head, number, table};
 use tagmatch_ofi_sys::sleeping::{Next, sleeping};
 use tagmatch_ofi_sys::stub::closable;
 
+use crate::cancellable_sleep::{self, SLEEP_MAX, SleepFor};
 use crate::handle::{Handle, domain_of};
 use crate::objects::Counter;
 use crate::policy::Provider;
@@ -70,65 +71,71 @@ unsafe extern "C" fn close<P: Provider>(fid: *mut sys::fid) -> c_int {
 ///
 /// # Safety
 /// `counter` is a counter.
-unsafe fn with<P: Provider, R>(
+unsafe fn look<P: Provider>(
     counter: *mut sys::fid_cntr,
-    look: impl FnOnce(&mut Counter) -> R,
-) -> Result<R> {
+    look: impl FnOnce(&Counter) -> u64,
+) -> Result<u64> {
     // SAFETY: the caller gives a counter.
     let handle = unsafe { CounterHandle::<P>::of(counter) };
     let mut state = handle.domain.lock();
     state.progress_counter(handle.key)?;
-    closed(state.tables.counters.get_mut(handle.key)).map(look)
+    closed(state.tables.counters.get(handle.key)).map(look)
 }
 
-/// The errors of a counter, without progress.
+/// Makes progress, changes the counter, and wakes threads that wait for it.
 ///
 /// # Safety
 /// `counter` is a counter.
-unsafe fn errors_so_far<P: Provider>(counter: *mut sys::fid_cntr) -> Result<u64> {
+unsafe fn change<P: Provider>(
+    counter: *mut sys::fid_cntr,
+    change: impl FnOnce(&mut Counter),
+) -> Result<()> {
     // SAFETY: the caller gives a counter.
     let handle = unsafe { CounterHandle::<P>::of(counter) };
-    let state = handle.domain.lock();
-    closed(state.tables.counters.get(handle.key)).map(|counter| counter.errors)
+    let mut state = handle.domain.lock();
+    state.progress_counter(handle.key)?;
+    closed(state.tables.counters.get_mut(handle.key)).map(change)?;
+    state.tables.wake_counter_waits();
+    Ok(())
 }
 
 unsafe extern "C" fn read<P: Provider>(counter: *mut sys::fid_cntr) -> u64 {
     // SAFETY: the caller gives a counter.
-    number(|| unsafe { with::<P, _>(counter, |counter| counter.value) })
+    number(|| unsafe { look::<P>(counter, |counter| counter.value) })
 }
 
 unsafe extern "C" fn readerr<P: Provider>(counter: *mut sys::fid_cntr) -> u64 {
     // SAFETY: the caller gives a counter.
-    number(|| unsafe { with::<P, _>(counter, |counter| counter.errors) })
+    number(|| unsafe { look::<P>(counter, |counter| counter.errors) })
 }
 
 unsafe extern "C" fn add<P: Provider>(counter: *mut sys::fid_cntr, value: u64) -> c_int {
     let add = |counter: &mut Counter| counter.value = counter.value.wrapping_add(value);
     // SAFETY: the caller gives a counter.
-    enter(|| unsafe { with::<P, _>(counter, add) })
+    enter(|| unsafe { change::<P>(counter, add) })
 }
 
 unsafe extern "C" fn adderr<P: Provider>(counter: *mut sys::fid_cntr, value: u64) -> c_int {
     let add = |counter: &mut Counter| counter.errors = counter.errors.wrapping_add(value);
     // SAFETY: the caller gives a counter.
-    enter(|| unsafe { with::<P, _>(counter, add) })
+    enter(|| unsafe { change::<P>(counter, add) })
 }
 
 unsafe extern "C" fn set<P: Provider>(counter: *mut sys::fid_cntr, value: u64) -> c_int {
     // SAFETY: the caller gives a counter.
-    enter(|| unsafe { with::<P, _>(counter, |counter| counter.value = value) })
+    enter(|| unsafe { change::<P>(counter, |counter| counter.value = value) })
 }
 
 unsafe extern "C" fn seterr<P: Provider>(counter: *mut sys::fid_cntr, value: u64) -> c_int {
     // SAFETY: the caller gives a counter.
-    enter(|| unsafe { with::<P, _>(counter, |counter| counter.errors = value) })
+    enter(|| unsafe { change::<P>(counter, |counter| counter.errors = value) })
 }
 
 /// Looks without a sleep between them.
 const LOOKS: u32 = 1000;
 
-/// The sleep between two looks after these.
-const PAUSE: Duration = Duration::from_micros(50);
+/// Looks between two moments in which a thread that may not sleep can be cancelled.
+const LOOKS_UNCANCELLED: u32 = 256;
 
 /// `fi_cntr_wait`: blocks until the counter has reached `threshold`, or an operation has failed.
 unsafe extern "C-unwind" fn wait<P: Provider>(
@@ -141,28 +148,40 @@ unsafe extern "C-unwind" fn wait<P: Provider>(
     let mut looks = 0u32;
     let mut errors = None;
     sleeping(|_| {
+        cancellable_sleep::end();
+        // SAFETY: the caller gives a counter.
+        let handle = unsafe { CounterHandle::<P>::of(counter) };
+        let mut state = handle.domain.lock();
         // Before any progress: an error that the first progress finds ends the wait.
-        let errors = match errors {
-            Some(errors) => errors,
-            // SAFETY: the caller gives a counter.
-            None => *errors.insert(unsafe { errors_so_far::<P>(counter)? }),
-        };
-        // SAFETY: as above.
-        let now = unsafe { with::<P, _>(counter, |counter| (counter.value, counter.errors))? };
+        let now = closed(state.tables.counters.get(handle.key))?.errors;
+        let errors = *errors.get_or_insert(now);
         looks = looks.saturating_add(1);
-        if now.0 >= threshold {
+        if looks < LOOKS {
+            state.progress_counter(handle.key)?;
+        } else {
+            // An event of any endpoint ends the sleep.
+            state.progress_all();
+        }
+        let now = closed(state.tables.counters.get(handle.key))?;
+        if now.value >= threshold {
             return Ok(Next::Answer(0));
         }
-        if now.1 != errors {
+        if now.errors != errors {
             return Err(Errno::AVAIL);
         }
-        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+        let left = limit.map_or(SLEEP_MAX, |limit| limit.saturating_sub(began.elapsed()));
+        if left.is_zero() {
             return Err(Errno::TIMED_OUT);
         }
-        if looks >= LOOKS {
-            return Ok(Next::Sleep(PAUSE));
+        if looks >= LOOKS
+            && let Some(waiter) = state.begin_counter_sleep()?
+        {
+            let what = SleepFor::Counters;
+            return Ok(cancellable_sleep::begin(&handle.domain, what, waiter, left));
         }
+        drop(state);
         std::thread::yield_now();
-        Ok(Next::Step)
+        let may_end = looks.is_multiple_of(LOOKS_UNCANCELLED);
+        Ok(if may_end { Next::Sleep(Duration::ZERO) } else { Next::Step })
     })
 }

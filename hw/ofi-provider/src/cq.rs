@@ -1,21 +1,18 @@
 //! The functions of a completion queue: fi_cq(3).
 
-use std::any::Any;
-use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tagmatch_device::slab::Key;
 use tagmatch_ofi_sys as sys;
 use tagmatch_ofi_sys::calls::{Errno, Result, copy_text, count_at_once, enter, head, table};
 use tagmatch_ofi_sys::sleeping::{Next, sleeping};
 use tagmatch_ofi_sys::stub::{Stub, closable};
 
+use crate::cancellable_sleep::{self, SLEEP_MAX, SleepFor};
 use crate::handle::{Handle, domain_of};
 use crate::objects::{Output, Queue, Waiter, entry_bytes};
-use crate::parent::Domain;
 use crate::policy::Provider;
 use crate::state::{State, closed, insert};
 use crate::yielding::IdleReads;
@@ -221,28 +218,6 @@ const LOOKS: u32 = 2000;
 /// Reads without result between two moments in which a thread that may not sleep can be cancelled.
 const LOOKS_UNCANCELLED: u32 = 256;
 
-/// The longest sleep, after which a thread looks again.
-const SLEEP_MAX: Duration = Duration::from_secs(3600);
-
-/// A thread that sleeps on the descriptor of a queue. If it is cancelled, its end drops the value.
-struct CancellableSleep<P: Provider> {
-    domain: Arc<Domain<P>>,
-    key: Key,
-    /// Keeps the descriptor open.
-    _waiter: Arc<Waiter>,
-}
-
-impl<P: Provider> Drop for CancellableSleep<P> {
-    fn drop(&mut self) {
-        self.domain.lock().end_sleep(self.key);
-    }
-}
-
-thread_local! {
-    /// A [`CancellableSleep`], of whichever provider.
-    static SLEEP: Cell<Option<Box<dyn Any>>> = const { Cell::new(None) };
-}
-
 unsafe extern "C-unwind" fn sreadfrom<P: Provider>(
     queue: *mut sys::fid_cq,
     to: *mut c_void,
@@ -265,7 +240,7 @@ unsafe extern "C-unwind" fn sreadfrom<P: Provider>(
         if handle.object.wait == sys::FI_WAIT_NONE {
             return Err(Errno::NO_SYSTEM_CALL);
         }
-        drop(SLEEP.take());
+        cancellable_sleep::end();
         // A signal handler ends the call (fi_cq(3)).
         let is_interrupted = slept
             .take()
@@ -289,11 +264,8 @@ unsafe extern "C-unwind" fn sreadfrom<P: Provider>(
             let waiter = waiter.ok_or(Errno::NO_SYSTEM_CALL)?;
             let left = left.unwrap_or(SLEEP_MAX);
             slept = Some((left, Instant::now()));
-            let fd = waiter.as_fd().as_raw_fd();
-            let domain = Arc::clone(&handle.domain);
-            let key = handle.key;
-            SLEEP.set(Some(Box::new(CancellableSleep { domain, key, _waiter: waiter })));
-            return Ok(Next::SleepUntilReadable(fd, left));
+            let what = SleepFor::Queue(handle.key);
+            return Ok(cancellable_sleep::begin(&handle.domain, what, waiter, left));
         }
         std::hint::spin_loop();
         let may_end = looks.is_multiple_of(LOOKS_UNCANCELLED);

@@ -19,6 +19,7 @@
 //! | `handle` | objects as the caller has them |
 //! | `parent`, `state`, `objects` | fabrics and domains, a domain's objects, and what these contain |
 //! | `progress` | the thread of a domain with automatic progress |
+//! | `cancellable_sleep` | sleeps in which a thread may be cancelled |
 //! | `lock`, `per_process` | the lock of a domain, and what a forked child must leave alone |
 //!
 //! # Decisions
@@ -37,6 +38,7 @@
 mod answer;
 mod atomic;
 mod av;
+mod cancellable_sleep;
 mod cntr;
 mod cq;
 mod domain;

@@ -13,6 +13,7 @@ use crate::objects::{Binding, Counts, DomainTables, Output, Sinks, Waiter};
 use crate::policy::{Provider, ProviderEndpoint};
 use crate::remote::SharedRegion;
 
+mod counter_sleep;
 mod turn;
 
 /// Most objects of one kind in a domain.
@@ -77,6 +78,7 @@ pub(crate) fn keep_armed<A>(endpoint: &mut impl ProviderEndpoint<A>, sinks: &mut
                 queue.wake();
             }
         }
+        sinks.tables.wake_counter_waits();
         if sinks.tables.thread.as_ref().is_some_and(|thread| thread.is_watching) {
             sinks.tables.wake_thread();
         }
@@ -302,6 +304,7 @@ impl<P: Provider> State<P> {
         }
         endpoint.enable();
         self.tables.wake_thread();
+        self.tables.wake_counter_waits();
         Ok(())
     }
 
@@ -319,8 +322,10 @@ impl<P: Provider> State<P> {
                 waiter.forget(descriptor);
             }
         };
-        if let Some(thread) = &self.tables.thread {
-            forget(&thread.waiter);
+        let thread = self.tables.thread.as_ref().map(|thread| &thread.waiter);
+        let counters = self.tables.counter_sleep.as_ref().map(|sleep| &sleep.waiter);
+        for waiter in thread.into_iter().chain(counters) {
+            forget(waiter);
         }
         for queue in bound.queues() {
             if let Some(queue) = self.tables.queues.get_mut(queue) {
@@ -481,6 +486,13 @@ impl<P: Provider> State<P> {
             self.progress(endpoint, None);
         }
         Ok(())
+    }
+
+    /// Makes progress on all endpoints that are enabled.
+    pub(crate) fn progress_all(&mut self) {
+        for endpoint in self.endpoints.keys_where(|endpoint| endpoint.bound().is_enabled()) {
+            self.progress(endpoint, None);
+        }
     }
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! Counters: fi_cntr(3).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -172,6 +173,41 @@ fn a_wait_for_a_counter_makes_progress_until_its_threshold() {
         assert_eq!(receives.wait(threshold, timeout), Ok(0));
         assert_eq!(room.bytes(), from.bytes());
     }
+    close(&node, &[sends, receives]);
+}
+
+#[test]
+fn a_wait_that_sleeps_ends_with_a_message_and_with_a_change_by_another_thread() {
+    let (node, sends, receives) = counted();
+    let other = Node::new();
+    let to = other.vector.add(node.name);
+    for round in 1..=2 {
+        node.endpoint.trecv(Memory::new(1), 1, 0, 1).unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(30));
+                while other.endpoint.tinject(b"x", to, 1) == Err(sys::FI_EAGAIN) {
+                    other.queue.progress();
+                }
+                // The connection needs both sides.
+                while !is_over.load(Ordering::Relaxed) {
+                    other.queue.progress();
+                    thread::yield_now();
+                }
+            });
+            assert_eq!(receives.wait(round, -1), Ok(0));
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(30));
+            sends.add(1).unwrap();
+        });
+        assert_eq!(sends.wait(1, -1), Ok(0));
+    });
+    other.close();
     close(&node, &[sends, receives]);
 }
 

@@ -95,6 +95,8 @@ pub(crate) struct DomainTables<A> {
     pub(crate) region_counters: BTreeMap<u64, Vec<Key>>,
     /// The progress thread (`FI_PROGRESS_AUTO`), if the domain has one.
     pub(crate) thread: Option<ThreadWatch>,
+    /// Where threads sleep that wait for a counter, once one has slept.
+    pub(crate) counter_sleep: Option<CounterSleep>,
 }
 
 /// How a progress thread sleeps and is woken.
@@ -105,7 +107,25 @@ pub(crate) struct ThreadWatch {
     pub(crate) is_watching: bool,
 }
 
+/// How threads sleep in `fi_cntr_wait`. The descriptor watches all endpoints of the domain, since
+/// any of them may serve a region that a counter is bound to.
+pub(crate) struct CounterSleep {
+    pub(crate) waiter: Arc<Waiter>,
+    /// Threads that sleep on the descriptor: each enabled endpoint is armed while there are any.
+    pub(crate) sleepers: usize,
+}
+
 impl<A> DomainTables<A> {
+    /// A counter was changed: threads that wait for one look at it.
+    #[inline]
+    pub(crate) fn wake_counter_waits(&self) {
+        if let Some(sleep) = &self.counter_sleep
+            && sleep.sleepers > 0
+        {
+            sleep.waiter.wake();
+        }
+    }
+
     /// Wakes the progress thread.
     pub(crate) fn wake_thread(&self) {
         if let Some(thread) = &self.thread {
@@ -121,10 +141,12 @@ impl<A> DomainTables<A> {
         }
     }
 
-    /// Whether a queue of this endpoint, or the progress thread, waits for its events.
+    /// Whether a queue of this endpoint, a thread that waits for a counter, or the progress thread
+    /// waits for its events.
     pub(crate) fn is_waited_for(&self, bound: &Bindings) -> bool {
         let is_armed = |key| self.queues.get(key).is_some_and(|queue| queue.is_armed);
         self.thread.as_ref().is_some_and(|thread| thread.is_watching)
+            || self.counter_sleep.as_ref().is_some_and(|sleep| sleep.sleepers > 0)
             || bound.queues().any(is_armed)
     }
 }
@@ -135,7 +157,14 @@ impl<A> Default for DomainTables<A> {
         let counters = Slab::default();
         let vectors = Slab::default();
         let region_counters = BTreeMap::new();
-        DomainTables { queues, counters, vectors, region_counters, thread: None }
+        DomainTables {
+            queues,
+            counters,
+            vectors,
+            region_counters,
+            thread: None,
+            counter_sleep: None,
+        }
     }
 }
 
@@ -180,6 +209,7 @@ impl<A> Sinks<'_, A> {
                 counter.add_all(count);
             }
         }
+        self.tables.wake_counter_waits();
     }
 
     /// Adds an entry to a queue. Further entries of that queue go behind it, also those of this
@@ -351,6 +381,7 @@ impl Bindings {
                 counter.add_all(count);
             }
         }
+        sinks.tables.wake_counter_waits();
     }
 
     fn count_in_each<A>(&self, sinks: &mut Sinks<'_, A>, flags: u64, is_success: bool) {
@@ -361,5 +392,6 @@ impl Bindings {
                 counter.add(is_success);
             }
         }
+        sinks.tables.wake_counter_waits();
     }
 }

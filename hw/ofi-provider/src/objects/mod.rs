@@ -7,7 +7,7 @@ mod output;
 mod queue;
 mod vector;
 
-pub(crate) use bound::{Binding, Counts, DomainTables, ThreadWatch};
+pub(crate) use bound::{Binding, CounterSleep, Counts, DomainTables, ThreadWatch};
 pub use bound::{Bindings, Sinks};
 pub(crate) use counter::Counter;
 pub use entry::{Entry, Failure};

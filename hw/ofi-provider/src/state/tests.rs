@@ -3,10 +3,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 
+use tagmatch_os::sleep::EventFd;
+
 use super::*;
 use crate::hints::Hints;
 use crate::messages::{Incoming, Injected, Outgoing, Pattern};
-use crate::objects::{Bindings, Queue, Waiter};
+use crate::objects::{Bindings, Counter, Queue, Vector, Waiter};
 use crate::offer::{Constants, Offers};
 use crate::progress::NextTurn;
 
@@ -50,6 +52,7 @@ impl Provider for Fake {
             is_armed: false,
             has_event: false,
             rounds: 0,
+            event: EventFd::new().map_err(|_| Errno::NO_MEMORY)?,
         })
     }
     fn address(_name: &[u8]) -> Option<u64> {
@@ -79,6 +82,7 @@ struct FakeEndpoint {
     /// It has something to do.
     has_event: bool,
     rounds: u32,
+    event: EventFd,
 }
 
 impl ProviderEndpoint<u64> for FakeEndpoint {
@@ -92,7 +96,7 @@ impl ProviderEndpoint<u64> for FakeEndpoint {
         0
     }
     fn event_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
+        Some(self.event.as_fd())
     }
     fn may_sleep(&self) -> bool {
         true
@@ -266,4 +270,67 @@ fn reads_of_one_queue_move_what_other_endpoints_of_the_domain_have_accepted() {
     }
     let progressed = |key| state.endpoints.get(key).unwrap().rounds;
     assert_eq!([own, others[0], others[2]].map(progressed), [6 + 2, 2, 2]);
+}
+
+/// A domain with an enabled endpoint that counts its sends. Gives the keys of both.
+fn counted_endpoint() -> (State<Fake>, Key, Key) {
+    let mut state = State::<Fake>::default();
+    let endpoint = Fake::endpoint(&(), &(), &Hints::default()).unwrap();
+    let endpoint = state.add_endpoint(endpoint).unwrap();
+    let counter = insert(&mut state.tables.counters, Counter::default()).unwrap();
+    state.bind_counter(endpoint, counter, sys::FI_SEND).unwrap();
+    state.endpoints.get_mut(endpoint).unwrap().bound.enable();
+    (state, endpoint, counter)
+}
+
+fn ends_sleep(waiter: &Waiter) -> bool {
+    tagmatch_os::event::is_readable(waiter.as_fd())
+}
+
+#[test]
+fn a_thread_that_waits_for_a_counter_sleeps_until_something_is_counted() {
+    let (mut state, endpoint, counter) = counted_endpoint();
+    let waiter = state.begin_counter_sleep().unwrap().unwrap();
+    assert!(state.endpoints.get(endpoint).unwrap().is_armed && !ends_sleep(&waiter));
+    // Another thread goes to sleep, and leaves this one armed.
+    assert!(state.begin_counter_sleep().unwrap().is_some());
+    state.end_counter_sleep();
+    assert!(state.endpoints.get(endpoint).unwrap().is_armed && !ends_sleep(&waiter));
+    // A call counts a send.
+    let (endpoint_now, mut sinks) = state.endpoint(endpoint).unwrap();
+    endpoint_now.bound.tell_sent(&mut sinks, 0, sys::FI_SEND, false);
+    assert!(ends_sleep(&waiter));
+    assert_eq!(state.tables.counters.get(counter).unwrap().value, 1);
+    state.end_counter_sleep();
+    assert!(!state.endpoints.get(endpoint).unwrap().is_armed);
+    // What woke the thread doesn't end its next sleep; an event of an endpoint does.
+    let waiter = state.begin_counter_sleep().unwrap().unwrap();
+    assert!(!ends_sleep(&waiter));
+    state.endpoints.get(endpoint).unwrap().event.signal();
+    assert!(ends_sleep(&waiter));
+    state.end_counter_sleep();
+}
+
+#[test]
+fn a_thread_that_waits_for_a_counter_does_not_sleep_over_an_event() {
+    let (mut state, endpoint, counter) = counted_endpoint();
+    state.endpoints.get_mut(endpoint).unwrap().has_event = true;
+    assert!(state.begin_counter_sleep().unwrap().is_none());
+    assert!(!state.endpoints.get(endpoint).unwrap().bound.is_armed);
+    state.endpoints.get_mut(endpoint).unwrap().has_event = false;
+    let waiter = state.begin_counter_sleep().unwrap().unwrap();
+    // An endpoint that comes later is armed when the thread, which is woken, sleeps again.
+    let another = Fake::endpoint(&(), &(), &Hints::default()).unwrap();
+    let another = state.add_endpoint(another).unwrap();
+    let vector = insert(&mut state.tables.vectors, Vector::default()).unwrap();
+    state.bind_vector(another, vector).unwrap();
+    const ALL: u64 = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
+    state.bind_counter(another, counter, ALL).unwrap();
+    assert!(!ends_sleep(&waiter));
+    state.enable(another).unwrap();
+    assert!(ends_sleep(&waiter));
+    state.end_counter_sleep();
+    let waiter = state.begin_counter_sleep().unwrap().unwrap();
+    state.endpoints.get(another).unwrap().event.signal();
+    assert!(ends_sleep(&waiter));
 }

@@ -20,12 +20,14 @@ impl<P: Provider> State<P> {
         self.tables.thread = Some(ThreadWatch { waiter, is_watching: false });
     }
 
-    /// The progress thread watches this endpoint, too.
+    /// The progress thread, and threads that wait for a counter, watch this endpoint, too.
     pub(super) fn watch_endpoint(&self, endpoint: &P::Endpoint) -> Result<()> {
-        if let Some(thread) = &self.tables.thread
-            && let Some(descriptor) = endpoint.event_descriptor()
-        {
-            thread.waiter.watch(descriptor).map_err(|_| Errno::NO_MEMORY)?;
+        let thread = self.tables.thread.as_ref().map(|thread| &thread.waiter);
+        let counters = self.tables.counter_sleep.as_ref().map(|sleep| &sleep.waiter);
+        for waiter in thread.into_iter().chain(counters) {
+            if let Some(descriptor) = endpoint.event_descriptor() {
+                waiter.watch(descriptor).map_err(|_| Errno::NO_MEMORY)?;
+            }
         }
         Ok(())
     }
