@@ -13,6 +13,10 @@ use crate::error::{Error, Failed};
 use crate::wait::wait_within;
 use crate::worker::WorkerOf;
 
+/// How long the owner of a region waits until it looks again whether a peer that was stopped in the
+/// middle of a write has ended it.
+const STOPPED_WRITER_PAUSE: Duration = Duration::from_millis(1);
+
 /// Names a region, for peers that are to use it ([`WorkerOf::attach`]): 64 bytes of plain data,
 /// sent in any way. Who has the token of a worker and is connected to it may use the region; the
 /// key in it can't be guessed.
@@ -30,9 +34,10 @@ impl Token {
     pub const BYTES: usize = 64;
     const VERSION: u8 = 1;
 
-    /// A token of a region of which nothing but its key is known here.
-    pub(crate) fn of_key(key: u64) -> Self {
-        let place = RegionPlace::default();
+    /// A token of a region of which nothing is known here but its key, and whether its owner counts
+    /// what peers do.
+    pub(crate) fn of_key(key: u64, is_counted: bool) -> Self {
+        let place = if is_counted { RegionPlace::default() } else { RegionPlace::BY_KEY };
         Token { key: RegionKey(key), place, length: u64::MAX, rights: Rights::ALL }
     }
 
@@ -93,15 +98,44 @@ impl fmt::Debug for Token {
 pub struct Region<A: Access> {
     access: A,
     token: Token,
+    memory: RegionMemory,
+}
+
+/// Whose the memory of a region is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RegionMemory {
+    OfWorker,
+    /// The caller keeps it until the region is closed ([`raw::expose`](crate::raw::expose)).
+    OfCaller,
+    /// The region is closed.
+    Closed,
 }
 
 impl<A: Access> Region<A> {
     /// A region that was exposed under a name.
     pub(crate) fn named(access: &A, region: NamedRegion, length: usize) -> Self {
-        let NamedRegion { key, rights, .. } = region;
+        let NamedRegion { key, rights, is_counted, .. } = region;
         let length = length as u64;
-        let place = RegionPlace::default();
-        Region { access: access.clone(), token: Token { key, place, length, rights } }
+        let token = Token { length, rights, ..Token::of_key(key.0, is_counted) };
+        Region { access: access.clone(), token, memory: RegionMemory::OfCaller }
+    }
+
+    /// Closes the region, and drops its memory if that isn't the caller's. `false`: a peer may still
+    /// write into the caller's memory.
+    pub(crate) fn try_close(&mut self) -> bool {
+        if self.memory != RegionMemory::OfCaller {
+            drop(self.take());
+            return true;
+        }
+        let key = self.token.key;
+        let mut is_closed = true;
+        self.access.with_unless_forked(|state| {
+            is_closed = state.engine.as_dyn_mut().close_named(key);
+        });
+        if is_closed {
+            self.memory = RegionMemory::Closed;
+        }
+        is_closed
     }
 
     /// Names the region for peers.
@@ -164,11 +198,20 @@ impl<A: Access> Region<A> {
     /// Over shared memory, peers that are in the middle of a put are waited for, mostly for some
     /// microseconds. If one is stopped there, then after a tenth of a second this gives a copy of
     /// the memory, and the memory itself is never used again.
-    pub fn close(self) -> Buffer {
+    pub fn close(mut self) -> Buffer {
         self.take().unwrap_or_default()
     }
 
-    fn take(&self) -> Option<Buffer> {
+    fn take(&mut self) -> Option<Buffer> {
+        if self.memory == RegionMemory::OfCaller {
+            while !self.try_close() {
+                std::thread::sleep(STOPPED_WRITER_PAUSE);
+            }
+        }
+        if self.memory == RegionMemory::Closed {
+            return None;
+        }
+        self.memory = RegionMemory::Closed;
         let key = self.token.key;
         let mut memory = None;
         self.access.with_unless_forked(|state| {
@@ -180,7 +223,6 @@ impl<A: Access> Region<A> {
 
 impl<A: Access> Drop for Region<A> {
     fn drop(&mut self) {
-        // Nothing is left to take after `close`.
         self.take();
     }
 }
@@ -226,7 +268,8 @@ impl<A: Access> WorkerOf<A> {
             Ok(key) => {
                 let place = self.access.with(|state| state.engine.as_dyn().region_place(key));
                 let token = Token { key, place, length, rights };
-                Ok(Region { access: self.access.clone(), token })
+                let memory = RegionMemory::OfWorker;
+                Ok(Region { access: self.access.clone(), token, memory })
             }
             Err((buffer, fault)) => Err(Failed { error: self.error(fault), buffer }),
         }

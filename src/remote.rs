@@ -53,7 +53,7 @@ use crate::worker::WorkerOf;
 /// |---|---|
 /// | put with a notice, operation of length 0 | a message |
 /// | over shared memory, while no other operation of this worker to the peer is under way: put, get, or atomic operation on elements of 1, 2, 4 or 8 bytes that lie at multiples of their size, in memory of [`WorkerOf::buffer`] | by itself, in the call, by the processor: peers map this memory |
-/// | over shared memory, while no operation of this worker to the peer is under way by a message: put or get in other memory, a put only if it is a vector | by itself, in a system call or two, if the kernel lets processes read each other's memory |
+/// | over shared memory, while no operation of this worker to the peer is under way by a message: put or get in other memory | by itself, in a system call or two, if the kernel lets processes read each other's memory |
 /// | put or get of 32 KiB and more over TCP, while no other operation of this worker to the peer is under way by a message | streamed between the buffer and the region, without a copy in between; the peer's progress receives or sends |
 /// | all others | a message |
 ///
@@ -111,9 +111,10 @@ impl<A: Access> WorkerOf<A> {
     }
 
     /// A peer's region that the peer has exposed under this key ([`raw::expose`](crate::raw)).
+    /// `is_counted`: the peer counts what others do there, so nothing but messages is tried.
     #[doc(hidden)]
-    pub fn attach_key(&self, peer: Peer, key: u64) -> Result<Remote<A>, Error> {
-        self.attach(peer, &Token::of_key(key))
+    pub fn attach_key(&self, peer: Peer, key: u64, is_counted: bool) -> Result<Remote<A>, Error> {
+        self.attach(peer, &Token::of_key(key, is_counted))
     }
 }
 

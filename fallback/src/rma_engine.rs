@@ -32,7 +32,8 @@ pub trait RmaEngine {
         Err((memory, NOT_CARRIED))
     }
 
-    /// As [`RmaEngine::expose_region`], under a name that the caller has chosen.
+    /// As [`RmaEngine::expose_region`], under a name that the caller has chosen. The caller keeps
+    /// the memory until [`RmaEngine::close_named`] returns `true`.
     ///
     /// # Errors
     /// As for [`RmaEngine::expose_region`]; or there is a region with this name.
@@ -54,6 +55,16 @@ pub trait RmaEngine {
     fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {
         let _ = key;
         None
+    }
+
+    /// Closes a region that has a name. `false`: a peer that accesses it by itself may still write,
+    /// because it is stopped in the middle. Then the region stays closed to peers, and the call is
+    /// to be repeated.
+    ///
+    /// It may block for a tenth of a second.
+    fn close_named(&mut self, key: RegionKey) -> bool {
+        let _ = key;
+        true
     }
 
     /// The memory of a region, for its owner.

@@ -150,6 +150,9 @@ pub struct RegionName {
     /// What peers may do. An atomic operation needs the right to read if it gives old values back,
     /// and the right to write if it may change them.
     pub rights: Rights,
+    /// Whether the owner counts what peers do. Then they do all of it by messages.
+    #[doc(hidden)]
+    pub is_counted: bool,
 }
 
 /// Exposes memory at a pointer to one-sided operations of peers, under a key that the caller has
@@ -161,10 +164,12 @@ pub struct RegionName {
 /// can't be all that there is, with pages that don't exist.
 ///
 /// # Safety
-/// From this call until the region is closed, for the `length` bytes at `start`:
+/// From this call until [`close`] returns `Ok` or the region is dropped, for the `length` bytes at
+/// `start`:
 /// 1. The bytes are initialised and stay allocated, and can be written if the rights are to write.
-/// 2. While this worker makes progress, nothing else uses bytes that an operation of a peer
-///    changes, or changes bytes that one reads.
+/// 2. Nothing else uses bytes while an operation of a peer changes them, or changes bytes while one
+///    reads them. Operations are carried out while this worker makes progress, and over shared
+///    memory at any time: peers read and write the memory by the kernel.
 /// 3. Any thread may read and write the bytes, since any thread may make progress.
 pub unsafe fn expose<A: Access>(
     worker: &WorkerOf<A>,
@@ -172,20 +177,32 @@ pub unsafe fn expose<A: Access>(
     length: usize,
     name: RegionName,
 ) -> Result<Region<A>, Error> {
-    let RegionName { key, base, rights } = name;
+    let RegionName { key, base, rights, is_counted } = name;
     let end = (start.as_ptr() as usize).checked_add(length);
     if end.is_none() || length > isize::MAX as usize {
         return Err(DeviceError::BadBuffer { why: "a region is longer than memory can be" }.into());
     }
     // SAFETY: the caller's promise, until the region is closed and the worker drops the buffer.
     let memory = unsafe { Buffer::from_raw(start, length, rights.contains(Rights::WRITE)) };
-    let region = NamedRegion { key: RegionKey(key), base, rights };
+    let region = NamedRegion { key: RegionKey(key), base, rights, is_counted };
     let exposed =
         worker.access.with(|state| state.engine.as_dyn_mut().expose_named(memory, region));
     match exposed {
         Ok(()) => Ok(Region::named(&worker.access, region, length)),
         Err((_, fault)) => Err(Error::Operation(fault)),
     }
+}
+
+/// Closes a region of [`expose`]: from now on no operation of a peer begins there. Waits for peers
+/// that are in the middle of a put over shared memory, mostly for some microseconds. Dropping the
+/// region does the same, and waits without a limit.
+///
+/// # Errors
+/// Gives the region back after a tenth of a second: a peer that is stopped in the middle (by a
+/// debugger, for one) may still write into the memory. A later call looks again. The end of the
+/// peer's process ends its write, too.
+pub fn close<A: Access>(mut region: Region<A>) -> Result<(), Region<A>> {
+    if region.try_close() { Ok(()) } else { Err(region) }
 }
 
 /// Room for one more entry of a list.

@@ -11,7 +11,7 @@ use tagmatch::{
     Worker,
 };
 
-use crate::common::{Ability, config, has};
+use crate::common::{Ability, config, device, has};
 use crate::pair::{Pair, bytes, pair};
 
 /// Memory that was never written. It is freed after everything that a test makes of it.
@@ -270,7 +270,7 @@ fn a_region_at_a_pointer_has_the_key_and_the_base_that_its_owner_has_chosen() {
     let memory = &mut [7u8; 64];
     let start = NonNull::from(&mut *memory).cast();
     let base = u64::MAX - 63;
-    let name = RegionName { key: 5, base, rights: Rights::READ | Rights::WRITE };
+    let name = RegionName { key: 5, base, rights: Rights::READ | Rights::WRITE, is_counted: false };
     // SAFETY: the memory is used again only when the region is closed.
     let expose = |name, length| unsafe { raw::expose(&p.b, start, length, name) };
     let region = expose(name, 64).unwrap();
@@ -278,15 +278,17 @@ fn a_region_at_a_pointer_has_the_key_and_the_base_that_its_owner_has_chosen() {
     assert!(matches!(again, Error::Operation(Fault::NotCarried { .. })), "{again}");
     let endless = expose(RegionName { key: 6, ..name }, usize::MAX).map(drop).unwrap_err();
     assert!(matches!(endless, Error::Device(DeviceError::BadBuffer { .. })), "{endless}");
-    let readable = expose(RegionName { key: 7, rights: Rights::READ, base: 0 }, 64).unwrap();
+    let readable =
+        expose(RegionName { key: 7, rights: Rights::READ, base: 0, is_counted: false }, 64)
+            .unwrap();
 
-    let remote = p.a.attach_key(p.to_b, 5).unwrap();
+    let remote = p.a.attach_key(p.to_b, 5, false).unwrap();
     remote.put_queued(base, bytes(8), None, 0).unwrap();
     // The last byte has the last number that there is, and the next one would have the first.
     remote.put_queued(u64::MAX - 1, bytes(1), None, 0).unwrap();
     remote.put_queued(0, bytes(1), None, 0).unwrap();
     remote.put_queued(base - 1, bytes(1), None, 0).unwrap();
-    let other = p.a.attach_key(p.to_b, 7).unwrap();
+    let other = p.a.attach_key(p.to_b, 7, false).unwrap();
     let atomic = |op: AtomicOp, old: Option<Buffer>| {
         let operands = vec![1; 8 * op.operands()].into();
         other.atomic_queued(8, AtomicAction { op, of: AtomicType::U64, operands, old }, 0).unwrap();
@@ -299,4 +301,38 @@ fn a_region_at_a_pointer_has_the_key_and_the_base_that_its_owner_has_chosen() {
     drop((region, readable));
     assert_eq!((&memory[..8], &memory[8..62]), (&bytes(8)[..], &[7; 54][..]));
     assert_eq!(memory[62..], [bytes(1)[0], 7]);
+}
+
+#[test]
+fn over_shared_memory_a_region_at_a_pointer_is_written_and_read_without_its_owner() {
+    if device() != "shm" {
+        return;
+    }
+    let p = pair();
+    let memory = &mut [7u8; 8192];
+    let start = NonNull::from(&mut *memory).cast();
+    let name = RegionName {
+        key: 0,
+        base: 1 << 40,
+        rights: Rights::READ | Rights::WRITE,
+        is_counted: false,
+    };
+    // SAFETY: the memory is used again only when the region is closed.
+    let expose = |name, length| unsafe { raw::expose(&p.b, start, length, name) }.unwrap();
+    let region = expose(name, 8192);
+    let remote = p.a.attach_key(p.to_b, 0, false).unwrap();
+    // The owner makes no progress.
+    remote.put(name.base + 96, bytes(5000)).wait().unwrap();
+    assert_eq!(remote.get(name.base + 96, vec![0; 5000]).wait().unwrap().data(), bytes(5000));
+    assert_eq!(p.a.counters().direct_remote, 2);
+    raw::close(region).unwrap();
+    assert!(memory[96..5096] == bytes(5000) && memory[..96] == [7; 96]);
+    // The key is used again, for memory of which the owner counts what peers do.
+    let region = expose(RegionName { base: 0, is_counted: true, ..name }, 8192);
+    p.ok(remote.put(0, bytes(5001)));
+    let mut put = remote.put(0, bytes(5001));
+    assert!(put.wait_timeout(Duration::ZERO).is_none(), "without the owner");
+    assert_eq!((region.done().writes, p.a.counters().direct_remote), (1, 2));
+    raw::close(region).unwrap();
+    assert_eq!(memory[..5001], bytes(5001));
 }

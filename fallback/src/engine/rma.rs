@@ -41,7 +41,24 @@ impl<D: Device> RmaEngine for Engine<D> {
         if memory.slices().is_some() {
             return Err((memory, OF_SLICES));
         }
-        self.core.state_mut().rma.regions.expose_named(memory, region)
+        let Engine { core, device, .. } = self;
+        let regions = &mut core.state_mut().rma.regions;
+        regions.expose_named(memory, region)?;
+        if !region.is_counted {
+            regions.publish(region.key, |region| device.publish(region));
+        }
+        Ok(())
+    }
+
+    fn close_named(&mut self, key: RegionKey) -> bool {
+        let is_left_alone = self.device.unpublish(key.0);
+        let regions = &mut self.core.state_mut().rma.regions;
+        if is_left_alone {
+            drop(regions.close(key));
+        } else {
+            regions.conceal(key);
+        }
+        is_left_alone
     }
 
     fn close_region(&mut self, key: RegionKey) -> Option<Buffer> {

@@ -68,6 +68,9 @@ pub struct NamedRegion {
     /// What peers may do. An atomic operation needs the right to read if it gives old values back,
     /// and the right to write if it may change them; [`Rights::ATOMIC`] means nothing here.
     pub rights: Rights,
+    /// Whether the owner counts what peers do ([`RegionUse`]). Then peers do it by messages, since
+    /// the owner doesn't see what they do by themselves.
+    pub is_counted: bool,
 }
 
 /// How many operations of peers have been done on regions. Those that failed don't count.
@@ -98,6 +101,8 @@ struct ExposedRegion {
     rights: Rights,
     base: u64,
     is_named: bool,
+    /// Peers may not use it any more.
+    is_closing: bool,
     done: RegionUse,
     /// Where peers find it that access it by themselves.
     place: RegionPlace,
@@ -150,6 +155,7 @@ impl ExposedRegions {
                     rights,
                     base: 0,
                     is_named: false,
+                    is_closing: false,
                     done: RegionUse::default(),
                     place: RegionPlace::default(),
                 });
@@ -163,7 +169,7 @@ impl ExposedRegions {
     pub(crate) fn expose_named(
         &mut self,
         memory: Buffer,
-        NamedRegion { key, base, rights }: NamedRegion,
+        NamedRegion { key, base, rights, .. }: NamedRegion,
     ) -> Result<(), (Buffer, Fault)> {
         if rights.writes() && !memory.is_writable() {
             return Err((memory, Fault::ReadOnlyBuffer));
@@ -176,6 +182,7 @@ impl ExposedRegions {
                     rights,
                     base,
                     is_named: true,
+                    is_closing: false,
                     done: RegionUse::default(),
                     place: RegionPlace::default(),
                 });
@@ -201,6 +208,7 @@ impl ExposedRegions {
         if let Some(region) = self.regions.get_mut(&key) {
             region.place = publish(&PublishedRegion {
                 key: key.0,
+                base: region.is_named.then_some(region.base),
                 memory: &region.memory,
                 reads: region.rights.contains(Rights::READ),
                 writes: region.rights.contains(Rights::WRITE),
@@ -218,6 +226,13 @@ impl ExposedRegions {
     /// itself any more.
     pub(crate) fn close(&mut self, key: RegionKey) -> Option<Buffer> {
         self.regions.remove(&key).map(|region| region.memory)
+    }
+
+    /// Peers can't use a region any more, and its key stays taken.
+    pub(crate) fn conceal(&mut self, key: RegionKey) {
+        if let Some(region) = self.regions.get_mut(&key) {
+            region.is_closing = true;
+        }
     }
 
     /// The memory of a region, for its owner.
@@ -250,7 +265,8 @@ impl ExposedRegions {
         offset: u64,
         length: u64,
     ) -> Result<AccessedBytes<'_>, RemoteFault> {
-        let region = self.regions.get_mut(&RegionKey(key)).ok_or(RemoteFault::NoRegion)?;
+        let region = self.regions.get_mut(&RegionKey(key));
+        let region = region.filter(|region| !region.is_closing).ok_or(RemoteFault::NoRegion)?;
         if !region.rights.contains(right) {
             return Err(RemoteFault::NoRight);
         }

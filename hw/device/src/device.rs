@@ -318,7 +318,8 @@ pub trait Device {
 
     /// No peer begins to read or write the region with this key by itself from now on. `true`:
     /// none is in the middle of a write either. `false`: some peer may write into the region's
-    /// memory at any time, so that the memory must never be used for anything else.
+    /// memory at any time, so that the memory must never be used for anything else. For a region
+    /// that has a base, the call can be repeated until the answer is `true`.
     ///
     /// It may block for a tenth of a second.
     fn unpublish(&mut self, key: u64) -> bool {
@@ -497,8 +498,14 @@ mod tests {
         assert_eq!((device.sent_beyond(), device.unregistered()), (0, 0));
         assert!(device.learned(PeerId(1)).is_empty());
         let memory = Buffer::zeroed(1);
-        let region =
-            PublishedRegion { key: 1, memory: &memory, reads: true, writes: true, changes: true };
+        let region = PublishedRegion {
+            key: 1,
+            base: None,
+            memory: &memory,
+            reads: true,
+            writes: true,
+            changes: true,
+        };
         let place = device.publish(&region);
         assert!(place == RegionPlace::default() && device.unpublish(1));
         let of = RegionSpan { key: 1, place, offset: 0 };

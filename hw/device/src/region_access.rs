@@ -27,8 +27,12 @@ impl RegionPlace {
 /// [`Device::unpublish`](crate::Device::unpublish).
 #[derive(Clone, Copy, Debug)]
 pub struct PublishedRegion<'a> {
-    /// The region's key. It isn't 0, and no other region of this worker ever has it.
+    /// The region's key. Without a base it isn't 0, and no other region of this worker ever has it.
     pub key: u64,
+    /// The number that peers have for the first byte, if they find the region by its key alone
+    /// ([`RegionPlace::BY_KEY`]). Another region may have had the key, or have it later. The memory
+    /// is kept until [`Device::unpublish`](crate::Device::unpublish) returns `true`.
+    pub base: Option<u64>,
     /// All bytes of the region.
     pub memory: &'a Buffer,
     /// Whether peers may read it.

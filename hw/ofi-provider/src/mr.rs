@@ -122,38 +122,30 @@ unsafe fn share<P: Provider>(
     Ok(key)
 }
 
-unsafe extern "C" fn register<P: Provider>(
-    domain: *mut sys::fid,
-    start: *const c_void,
-    length: usize,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    region: *mut *mut sys::fid_mr,
-    context: *mut c_void,
-) -> c_int {
-    let pieces = Pieces::One(start, length);
-    let wish = RegionWish { pieces, access, offset, key, flags, context };
-    // SAFETY: the caller keeps the promises of fi_mr(3).
-    enter(|| unsafe { open::<P>(domain, region, &wish) })
+/// `fi_mr_reg` and `fi_mr_regv`: each names the memory in its own way.
+macro_rules! registrations {
+    ($(fn $name:ident($memory:ident: $type:ty, $count:ident) $pieces:expr;)*) => {$(
+        unsafe extern "C" fn $name<P: Provider>(
+            domain: *mut sys::fid,
+            $memory: $type,
+            $count: usize,
+            access: u64,
+            offset: u64,
+            key: u64,
+            flags: u64,
+            region: *mut *mut sys::fid_mr,
+            context: *mut c_void,
+        ) -> c_int {
+            let wish = RegionWish { pieces: $pieces, access, offset, key, flags, context };
+            // SAFETY: the caller keeps the promises of fi_mr(3).
+            enter(|| unsafe { open::<P>(domain, region, &wish) })
+        }
+    )*};
 }
 
-unsafe extern "C" fn register_several<P: Provider>(
-    domain: *mut sys::fid,
-    parts: *const libc::iovec,
-    count: usize,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    region: *mut *mut sys::fid_mr,
-    context: *mut c_void,
-) -> c_int {
-    let pieces = Pieces::Several(parts, count);
-    let wish = RegionWish { pieces, access, offset, key, flags, context };
-    // SAFETY: the caller keeps the promises of fi_mr(3).
-    enter(|| unsafe { open::<P>(domain, region, &wish) })
+registrations! {
+    fn register(start: *const c_void, length) Pieces::One(start, length);
+    fn register_several(parts: *const libc::iovec, count) Pieces::Several(parts, count);
 }
 
 unsafe extern "C" fn register_attributes<P: Provider>(
@@ -203,24 +195,21 @@ unsafe extern "C" fn bind<P: Provider>(
         }
         // SAFETY: the caller gives a region and an object, whose class says what it is.
         let (region, class) = unsafe { (region_of::<P>(fid)?, (*other).fclass) };
-        let same = |of: &Arc<_>| Arc::ptr_eq(of, &region.domain);
+        let own = |of: &Arc<_>| {
+            let is_own = Arc::ptr_eq(of, &region.domain);
+            is_own.then(|| region.domain.lock()).ok_or(Errno::DOMAIN)
+        };
         match (class, region.shared) {
             (sys::FI_CLASS_EP, shared) if flags == 0 => {
                 // SAFETY: it is an endpoint.
                 let endpoint = unsafe { EndpointHandle::<P>::of(other.cast()) };
-                if !same(&endpoint.domain) {
-                    return Err(Errno::DOMAIN);
-                }
-                let bind = |key| region.domain.lock().bind_region_to_endpoint(key, endpoint.key);
-                shared.map_or(Ok(()), bind)
+                let mut state = own(&endpoint.domain)?;
+                shared.map_or(Ok(()), |key| state.bind_region_to_endpoint(key, endpoint.key))
             }
             (sys::FI_CLASS_CNTR, Some(key)) if flags == sys::FI_REMOTE_WRITE => {
                 // SAFETY: it is a counter.
                 let counter = unsafe { CounterHandle::<P>::of(other.cast()) };
-                if !same(&counter.domain) {
-                    return Err(Errno::DOMAIN);
-                }
-                region.domain.lock().bind_region(key, counter.key)
+                own(&counter.domain)?.bind_region(key, counter.key)
             }
             _ => Err(Errno::INVALID),
         }
@@ -253,7 +242,8 @@ unsafe extern "C" fn close<P: Provider>(fid: *mut sys::fid) -> c_int {
             return Err(Errno::CLOSED);
         }
         if let Some(key) = region.shared {
-            region.domain.lock().remove_region(key);
+            let removed = region.domain.lock().remove_region(key);
+            removed.inspect_err(|_| region.is_closed.store(false, Ordering::Relaxed))?;
         }
         region.domain.regions.fetch_sub(1, Ordering::Relaxed);
         // SAFETY: it was not closed before.

@@ -216,7 +216,13 @@ pub trait ProviderEndpoint<A>: Sized + Send + 'static {
         Ok(())
     }
     /// Peers no longer use the region with this key.
-    fn conceal(&mut self, _key: u64) {}
+    ///
+    /// # Errors
+    /// A peer may still write there. The call is to be repeated, or the endpoint to be dropped,
+    /// which waits.
+    fn conceal(&mut self, _key: u64) -> Result<()> {
+        Ok(())
+    }
     /// Begins a one-sided operation.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! makes its key invalid, so a call on a closed object is an error.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
@@ -134,7 +135,12 @@ impl<P: Provider> State<P> {
             return Err(Errno::NO_KEY);
         }
         self.regions.insert(region.key, (region, servers));
-        self.expose(region.key).inspect_err(|_| self.remove_region(region.key))
+        self.expose(region.key).inspect_err(|_| {
+            // The program takes the memory back when this fails.
+            while self.remove_region(region.key).is_err() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
     }
 
     /// Lets peers use a region over the endpoints that serve it now.
@@ -193,18 +199,20 @@ impl<P: Provider> State<P> {
     }
 
     /// Peers no longer use the region with this key.
-    pub(crate) fn remove_region(&mut self, key: u64) {
+    ///
+    /// # Errors
+    /// As for [`ProviderEndpoint::conceal`]. The region stays.
+    pub(crate) fn remove_region(&mut self, key: u64) -> Result<()> {
+        for endpoint in self.endpoints.keys_where(|_| true) {
+            closed(self.endpoints.get_mut(endpoint))?.conceal(key)?;
+        }
         self.regions.remove(&key);
         for counter in self.tables.region_counters.remove(&key).into_iter().flatten() {
             if let Some(counter) = self.tables.counters.get_mut(counter) {
                 counter.regions -= 1;
             }
         }
-        for endpoint in self.endpoints.keys_where(|_| true) {
-            if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
-                endpoint.conceal(key);
-            }
-        }
+        Ok(())
     }
 
     /// Binds an endpoint to an address vector.
@@ -313,7 +321,7 @@ impl<P: Provider> State<P> {
     pub(crate) fn close_endpoint(&mut self, key: Key) -> Result<P::Endpoint> {
         let mut endpoint = closed(self.endpoints.remove(key))?;
         // What is delivered afterwards must not wait for regions that the program closes meanwhile.
-        self.regions.keys().for_each(|region| endpoint.conceal(*region));
+        conceal_all(&mut endpoint, self.regions.keys());
         let bound = endpoint.bound();
         // A forked child has its parent's descriptors: what it removes is gone there, too.
         let descriptor = endpoint.event_descriptor().filter(|_| !bound.is_forked());
@@ -350,7 +358,7 @@ impl<P: Provider> State<P> {
     pub(crate) fn take_endpoints(&mut self) -> Vec<P::Endpoint> {
         let mut endpoints: Vec<_> = std::mem::take(&mut self.endpoints).into_entries().collect();
         for endpoint in &mut endpoints {
-            self.regions.keys().for_each(|region| endpoint.conceal(*region));
+            conceal_all(endpoint, self.regions.keys());
         }
         endpoints
     }
@@ -585,6 +593,17 @@ impl<P: Provider> State<P> {
             endpoint.bound_mut().is_armed = false;
             endpoint.disarm();
         }
+    }
+}
+
+/// Peers no longer use regions over an endpoint that closes. If one of them may still write, the
+/// endpoint waits for that when it is dropped.
+fn conceal_all<'a, E: ProviderEndpoint<A>, A>(
+    endpoint: &mut E,
+    keys: impl Iterator<Item = &'a u64>,
+) {
+    for key in keys {
+        let _ = endpoint.conceal(*key);
     }
 }
 

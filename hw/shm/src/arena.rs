@@ -20,10 +20,14 @@ use tagmatch_os::process::{self, Pid};
 use super::doorbell::{self, DoorbellBit};
 use super::free_ranges::FreeRanges;
 use super::generation;
+use super::region_names::{self, NamedRecord};
 use super::sync::AtomicU64;
 
-/// Bytes before the buffers: the generation of a connection for each bit of the owner's doorbell.
-pub(crate) const HEADER_BYTES: usize = doorbell::BITS * size_of::<u64>();
+/// Where the table of regions with names begins: behind the generation of a connection for each bit
+/// of the owner's doorbell.
+pub(crate) const NAMES_AT: usize = doorbell::BITS * size_of::<u64>();
+/// Bytes before the buffers.
+pub(crate) const HEADER_BYTES: usize = NAMES_AT + region_names::TABLE_BYTES;
 /// Buffers begin and end at multiples of this: with a page where pages have 4 KiB. Where they are
 /// larger, short buffers share one, which peers may read as a whole anyway.
 const BUFFER_STEP_BYTES: usize = 4096;
@@ -106,6 +110,18 @@ impl Arena {
     /// Tells the peer of a connection that buffers are let go from now on.
     pub(crate) fn end_generation(&self, bit: DoorbellBit) {
         generation::end(self.word(bit));
+    }
+
+    /// A line of the table of regions with names.
+    ///
+    /// # Panics
+    /// If the table has no such line.
+    pub(crate) fn named(&self, line: usize) -> &NamedRecord {
+        assert!(line < region_names::LINES);
+        // SAFETY: the table is in the header, behind the generations; no buffer is there. A line
+        // consists of atomics, and `NAMES_AT` is a multiple of their size. The mapping is aligned
+        // to a page and lives as long as `self`.
+        unsafe { self.0.start.add(NAMES_AT).cast::<NamedRecord>().add(line).as_ref() }
     }
 
     fn word(&self, bit: DoorbellBit) -> &AtomicU64 {

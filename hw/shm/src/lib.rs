@@ -12,6 +12,7 @@
 //! | `reads`, `direct_reads` | reading a peer's memory: from a mapping, by the kernel, or through the rings ([`tagmatch_device::CopiedReads`]) |
 //! | `cooperative`, `copying` | long messages that receiver and sender copy together; the sender's part |
 //! | `regions`, `region_words` | one-sided operations that need no message, and how a region is closed |
+//! | `region_accesses`, `region_names` | an access to a peer's region; how a peer finds one by its key alone |
 //! | `learned`, `class_choices` | learning which of two ways is faster |
 //! | `carrying`, `sharing` | what is learned: which messages go out in fragments, and which ones both sides copy |
 //! | `arena`, `free_ranges` | memory of the device: buffers that peers map |
@@ -190,6 +191,8 @@ mod reads;
 #[cfg(all(test, not(loom)))]
 mod recorded;
 mod records;
+mod region_accesses;
+mod region_names;
 mod region_words;
 mod region_writers;
 mod regions;

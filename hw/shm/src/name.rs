@@ -30,7 +30,7 @@ pub struct ShmName {
 }
 
 /// Version of the handshake and the rings. Every change to either increments it.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// No process has a larger number (PID_MAX_LIMIT in the kernel's threads.h).
 const PID_MASK: u32 = (1 << 22) - 1;

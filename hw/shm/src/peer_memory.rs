@@ -24,10 +24,11 @@ use tagmatch_device::words::{self, change_elements_at};
 use tagmatch_device::{ElementChanges, RemoteSpan};
 use tagmatch_os::memory::PeerMapping;
 
-use super::arena::HEADER_BYTES;
+use super::arena::{HEADER_BYTES, NAMES_AT};
 use super::doorbell::DoorbellBit;
 use super::generation;
 use super::packet::OfferedMemory;
+use super::region_names::{self, NamedRecord};
 use super::region_words::{RecordWords, RegionRecord};
 use super::sync::AtomicU64;
 
@@ -115,6 +116,21 @@ impl PeerMemory {
         // SAFETY: inside the mapping and aligned. Any bytes are a record, whose words are atomics
         // that are loaded here, which memory that can't be written allows, too.
         Some(unsafe { &*self.mapping.start().add(at).cast::<RegionRecord>() })
+    }
+
+    /// The record of a region that the peer has given this key, with its place in the peer's memory
+    /// and the number that peers have for the region's first byte.
+    pub(crate) fn named(&self, key: u64) -> Option<(u64, u64, RecordWords)> {
+        region_names::lines_of(key).find_map(|line| {
+            let at = NAMES_AT + line * size_of::<NamedRecord>();
+            // SAFETY: the table is in the header, which the mapping is longer than. It is aligned
+            // as in `Arena::named`. Any bytes are a line, whose words are atomics that are loaded
+            // here, which memory that can't be written allows, too.
+            let named = unsafe { &*self.mapping.start().add(at).cast::<NamedRecord>() };
+            let (base, words) = named.find(key)?;
+            let place = self.offered.address.checked_add((at + NamedRecord::RECORD_AT) as u64)?;
+            Some((place, base, words))
+        })
     }
 
     /// Whether the peer still had all its buffers when the bytes that were copied before were read.

@@ -1,11 +1,13 @@
 //! Where the records of regions are: in memory of the device, if there is any, so that peers read
 //! them without a system call.
 
+use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
 use tagmatch_device::Buffer;
 
 use super::arena::Arena;
+use super::region_names;
 use super::region_words::{RecordWords, RegionRecord};
 
 /// Bytes that records are made of at a time.
@@ -23,6 +25,8 @@ pub(crate) struct Records {
     arena: Option<Arena>,
     pages: Vec<RecordPage>,
     free: Vec<NonNull<RegionRecord>>,
+    /// The lines of the table of names that are taken. Peers may write the table, so it isn't asked.
+    lines: BTreeSet<usize>,
 }
 
 // SAFETY: the pointers are to memory that `pages` owns, and records are atomics.
@@ -34,6 +38,15 @@ pub(crate) struct PublishedRecord {
     /// Whether peers may change the region's bytes. Peers may write the record itself, so it isn't
     /// asked.
     pub(crate) is_writable: bool,
+    /// The line of a region that has a name.
+    line: Option<usize>,
+}
+
+impl PublishedRecord {
+    /// Whether it is of a region that has a name.
+    pub(crate) fn is_named(&self) -> bool {
+        self.line.is_some()
+    }
 }
 
 // SAFETY: as for `Records`.
@@ -41,7 +54,7 @@ unsafe impl Send for PublishedRecord {}
 
 impl Records {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
-        Records { arena, pages: Vec::new(), free: Vec::new() }
+        Records { arena, pages: Vec::new(), free: Vec::new(), lines: BTreeSet::new() }
     }
 
     /// Publishes a record. `None`: there is no memory.
@@ -49,12 +62,28 @@ impl Records {
         if self.free.is_empty() {
             self.grow();
         }
-        let record = PublishedRecord {
-            place: self.free.pop()?,
-            is_writable: words.rights & RecordWords::CHANGING != 0,
-        };
+        let is_writable = words.rights & RecordWords::CHANGING != 0;
+        let record = PublishedRecord { place: self.free.pop()?, is_writable, line: None };
         self.at(&record).publish(words);
         Some(record)
+    }
+
+    /// Publishes the record of a region that peers find by its key, and whose first byte has the
+    /// number `base` there. `None`: there is no memory of the device, or no line is free.
+    pub(crate) fn publish_named(
+        &mut self,
+        key: u64,
+        base: u64,
+        words: RecordWords,
+    ) -> Option<PublishedRecord> {
+        let arena = self.arena.as_ref()?;
+        let line = region_names::lines_of(key).find(|line| !self.lines.contains(line))?;
+        let named = arena.named(line);
+        named.publish(key, base, words);
+        self.lines.insert(line);
+        let is_writable = words.rights & RecordWords::CHANGING != 0;
+        let place = NonNull::from(&named.record);
+        Some(PublishedRecord { place, is_writable, line: Some(line) })
     }
 
     /// Erases a record.
@@ -64,13 +93,18 @@ impl Records {
 
     /// Takes back the place of an erased record.
     pub(crate) fn give_back(&mut self, record: &PublishedRecord) {
-        self.free.push(record.place);
+        match &record.line {
+            Some(line) => {
+                self.lines.remove(line);
+            }
+            None => self.free.push(record.place),
+        }
     }
 
     /// The record at its place, of these records.
     fn at<'a>(&'a self, record: &'a PublishedRecord) -> &'a RegionRecord {
-        // SAFETY: a place in a page of `self`, which owns the page as long as it lives. Records are
-        // atomics.
+        // SAFETY: a place in a page of `self`, which owns the page as long as it lives, or in the
+        // table of its arena. Records are atomics.
         unsafe { record.place.as_ref() }
     }
 

@@ -20,7 +20,7 @@
 //! Records lie in memory of the owner's device ([`records`](super::records)), which peers map: they
 //! look at a record without a system call.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release, SeqCst};
 
 use super::sync::{AtomicU64, fence, light_fence};
 
@@ -135,12 +135,18 @@ impl RecordWords {
 pub(crate) struct RegionRecord([AtomicU64; 4]);
 
 impl RegionRecord {
-    /// Says where a region is. The message by which a peer learns the key orders these stores.
+    /// Says where a region is. A peer that finds the key finds all that was stored before it.
     pub(crate) fn publish(&self, words: RecordWords) {
         let RecordWords { address, length, rights, key } = words;
-        for (at, word) in [address, length, rights, key].into_iter().enumerate() {
+        for (at, word) in [address, length, rights].into_iter().enumerate() {
             self.0[at].store(word, Relaxed);
         }
+        self.0[3].store(key, Release);
+    }
+
+    /// The key alone.
+    pub(crate) fn key(&self, order: Ordering) -> u64 {
+        self.0[3].load(order)
     }
 
     /// What a peer finds that has mapped the record. The key is read last, behind the bytes of a

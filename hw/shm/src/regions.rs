@@ -24,41 +24,38 @@
 //! process_vm_writev(2), and says that this is over ([`region_words`](super::region_words) has the
 //! argument). An owner that closes a region waits for the writes that have begun. That takes the
 //! time of one piece, unless the peer is stopped in the middle: then, after [`WRITERS_MAX`], the
-//! device says so, and the region's memory is never used for anything else. So only memory that a
-//! buffer owns can be written directly: a caller's memory can't be kept from the caller. While such
-//! a late writer is there, no further region can be written directly, so a peer makes its owner
-//! lose no more than the regions that it had at that time. A process that has ended writes no more:
-//! its pidfd, or its socket, says so only after all its threads have left the kernel.
+//! device says so, and the region's memory is never used for anything else. A caller's memory can't
+//! be kept from the caller, so it is written directly only if the caller keeps it until the device
+//! says that nobody writes: a region with a base ([`region_names`](super::region_names)). While a
+//! late writer is there, no further region can be written directly, so a peer makes its owner lose
+//! no more than the regions that it had at that time. A process that has ended writes no more: its
+//! pidfd, or its socket, says so only after all its threads have left the kernel.
+//!
+//! An access of up to [`BYTES_PER_POLL`] is done in the call that begins it, if no other one to the
+//! peer is under way: by system calls as well.
 //!
 //! Which process a peer writes to is as certain as in `cooperative`: the process was the owner's
 //! one system call before.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, Buffer, Event, PeerId, PublishedRegion, QuickAccess, ReadMode,
-    RegionAccess, RegionPlace, RegionSpan, RemoteSpan, Room,
+    AccessEnd, AccessKind, Buffer, Event, PeerId, PublishedRegion, QuickAccess, RegionAccess,
+    RegionPlace, RegionSpan,
 };
-use tagmatch_os::process::{self, ReadPart};
 
 use super::arena::{self, Arena};
 use super::connection::Connection;
-use super::peer_memory::PeerMemory;
 use super::peers::{PeerState, Peers};
-use super::processes::ReadableProcess;
 use super::records::{PublishedRecord, Records};
-use super::region_words::{RecordWords, RegionRecord, WriteClaim, sealed};
+use super::region_accesses::{PendingAccess, access_at_once, find_for};
+use super::region_words::{RecordWords, sealed};
 use super::region_writers::{LateWriter, WriterBarrier};
 
 /// Most bytes that one poll moves, so that a long access doesn't delay messages.
 const BYTES_PER_POLL: usize = 1 << 20;
-/// Each access counts as so many bytes at least.
-const ACCESS_COST: usize = 4 << 10;
-/// Most bytes that are written while the word is set.
-const PIECE_BYTES: usize = 128 << 10;
 /// How long a region that is closed waits for peers that write.
 const WRITERS_MAX: Duration = Duration::from_millis(100);
 
@@ -68,6 +65,8 @@ pub(crate) struct OpenRegions {
     /// Never 0. The keys in records are combined with it.
     seal: u64,
     records: Records,
+    /// Regions with names so far: each record of theirs has another serial number.
+    named: u64,
     published: BTreeMap<u64, PublishedRecord>,
     accesses: VecDeque<PendingAccess>,
     barrier: WriterBarrier,
@@ -87,6 +86,7 @@ impl OpenRegions {
             is_on,
             seal: u64::from_ne_bytes(tagmatch_os::random()?) | 1,
             records: Records::new(arena),
+            named: 0,
             published: BTreeMap::new(),
             accesses: VecDeque::new(),
             barrier: if makes_barriers { WriterBarrier::Made } else { WriterBarrier::NotNeeded },
@@ -101,13 +101,13 @@ impl OpenRegions {
 
     /// See [`Device::publish`](tagmatch_device::Device::publish).
     pub(crate) fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
-        let PublishedRegion { key, memory, reads, writes, changes } = *region;
+        let PublishedRegion { key, base, memory, reads, writes, changes } = *region;
         let is_of_device = arena::is_of_device(memory);
-        let is_owned = memory.is_vec() || is_of_device;
+        let is_kept = memory.is_vec() || is_of_device || base.is_some();
         self.late.retain(LateWriter::may_write);
         let can_be_closed = self.late.is_empty() && self.barrier != WriterBarrier::Failed;
         let is_writable = memory.is_writable() && can_be_closed;
-        let writes = writes && is_owned && is_writable;
+        let writes = writes && is_kept && is_writable;
         let changes = changes && is_of_device && is_writable;
         let rights = [
             (reads, RecordWords::READS),
@@ -116,15 +116,22 @@ impl OpenRegions {
         ];
         let rights =
             rights.iter().filter(|(is_granted, _)| *is_granted).map(|(_, right)| right).sum();
-        let key_in_record = sealed(key, self.seal);
+        let name_in_record = if base.is_some() { self.named + 1 } else { key };
+        let key_in_record = sealed(name_in_record, self.seal);
         if !self.is_on || key_in_record == 0 || rights == 0 {
             return RegionPlace::default();
         }
         let address = memory.as_ptr().expose_provenance() as u64;
         let length = memory.len() as u64;
         let words = RecordWords { address, length, rights, key: key_in_record };
-        let Some(record) = self.records.publish(words) else { return RegionPlace::default() };
+        let record = match base {
+            Some(base) => self.records.publish_named(key, base, words),
+            None => self.records.publish(words),
+        };
+        let Some(record) = record else { return RegionPlace::default() };
+        self.named += u64::from(record.is_named());
         let place = RegionPlace { record: Records::address(&record), address };
+        let place = if record.is_named() { RegionPlace::BY_KEY } else { place };
         self.published.insert(key, record);
         place
     }
@@ -133,14 +140,21 @@ impl OpenRegions {
     pub(crate) fn unpublish(&mut self, key: u64, peers: &Peers) -> bool {
         let Some(record) = self.published.remove(&key) else { return true };
         self.records.erase(&record);
-        let is_left_alone = !record.is_writable || self.wait_for_writers(peers);
-        self.records.give_back(&record);
+        // Peers fence when they write to a region with a name: the kernel reads its record.
+        let is_left_alone = !record.is_writable
+            || (record.is_named() || self.barrier.make()) && self.wait_for_writers(peers);
+        if record.is_named() && !is_left_alone {
+            self.published.insert(key, record);
+        } else {
+            self.records.give_back(&record);
+        }
         is_left_alone
     }
 
     /// Closes all regions: the worker is dropped.
     pub(crate) fn unpublish_all(&mut self, peers: &Peers) {
-        while let Some(key) = self.published.first_key_value().map(|(key, _)| *key) {
+        let keys: Vec<u64> = self.published.keys().copied().collect();
+        for key in keys {
             self.unpublish(key, peers);
         }
     }
@@ -148,9 +162,6 @@ impl OpenRegions {
     /// Waits until no peer is in the middle of a write that it has begun before. `false`: some may
     /// still be.
     fn wait_for_writers(&mut self, peers: &Peers) -> bool {
-        if !self.barrier.make() {
-            return false;
-        }
         let deadline = Instant::now() + WRITERS_MAX;
         for connection in peers.states().filter_map(|(_, state)| state.connection()) {
             if self.late.iter().any(|late| late.is_of(connection)) {
@@ -190,22 +201,15 @@ impl OpenRegions {
     /// See [`Device::access`](tagmatch_device::Device::access).
     pub(crate) fn start(&mut self, peers: &Peers, access: RegionAccess) -> Result<(), Buffer> {
         let RegionAccess { peer, of, kind, ref buffer } = access;
-        let place = of.place;
-        let end = place.address.checked_add(of.offset);
-        let is_inside = end.and_then(|end| end.checked_add(buffer.len() as u64)).is_some();
-        let is_reachable = match peers.state(peer) {
-            Some(PeerState::Up(connection)) => {
-                let is_readable = connection.read_mode == ReadMode::Direct;
-                is_readable && connection.process().is_some() && seal_of(connection) != 0
-            }
-            _ => false,
-        };
         let can_be_read_into = kind == AccessKind::Write || buffer.is_writable();
-        let is_possible = self.is_on && !place.is_none() && is_inside && can_be_read_into;
-        if !is_possible || !is_reachable || buffer.is_empty() {
-            return Err(access.buffer);
-        }
-        self.accesses.push_back(PendingAccess { access, done: 0 });
+        let found = match peers.state(peer) {
+            Some(PeerState::Up(connection)) if self.is_on && can_be_read_into => {
+                find_for(connection, of, buffer.len() as u64, kind)
+            }
+            _ => None,
+        };
+        let Some(of) = found else { return Err(access.buffer) };
+        self.accesses.push_back(PendingAccess::new(RegionAccess { of, ..access }));
         Ok(())
     }
 
@@ -221,9 +225,7 @@ impl OpenRegions {
         let Some(PeerState::Up(connection)) = peers.state(peer) else { return false };
         let length = access.byte_len().filter(|length| *length <= BYTES_PER_POLL);
         let Some(length) = length.filter(|length| self.is_on && *length > 0) else { return false };
-        let length = length as u64;
-        MappedBytes::find(connection, of, length)
-            .is_some_and(|mapped| mapped.access(connection, &WantedBytes { of, length }, access))
+        access_at_once(connection, of, length as u64, access)
     }
 
     /// Whether a poll can bring an access forward.
@@ -267,192 +269,6 @@ impl OpenRegions {
     }
 }
 
-/// The seal of a peer's records, which is 0 if the peer has none.
-fn seal_of(connection: &Connection) -> u64 {
-    connection.producer.ring().header().claims.0.regions.seal.load(Acquire)
-}
-
-/// An access under way.
-struct PendingAccess {
-    access: RegionAccess,
-    /// Bytes that were read or written.
-    done: usize,
-}
-
-impl PendingAccess {
-    /// Moves as many bytes as the budget allows. `None`: there are more.
-    fn step(&mut self, connection: &Connection, budget: &mut usize) -> Option<bool> {
-        let length = self.access.buffer.len() - self.done;
-        let length = match self.access.kind {
-            AccessKind::Read => length.min(*budget),
-            AccessKind::Write => length.min(*budget).min(PIECE_BYTES),
-        };
-        *budget = budget.saturating_sub(length.max(ACCESS_COST));
-        let process = connection.process().filter(|_| connection.read_mode == ReadMode::Direct);
-        let is_moved = process.is_some_and(|process| match self.access.kind {
-            AccessKind::Read => self.read(connection, process, length),
-            AccessKind::Write => self.write(connection, process, length),
-        });
-        self.done += length;
-        let has_more = is_moved && self.done < self.access.buffer.len();
-        (!has_more).then_some(is_moved)
-    }
-
-    /// The bytes that come next, as the token says.
-    fn next(&self) -> RegionSpan {
-        let of = self.access.of;
-        RegionSpan { offset: of.offset + self.done as u64, ..of }
-    }
-
-    /// What the region's record has to say for the whole access.
-    fn wanted(&self) -> WantedBytes {
-        WantedBytes { of: self.access.of, length: self.access.buffer.len() as u64 }
-    }
-
-    /// Reads the next bytes. `false`: what was read may not be the region's.
-    fn read(&mut self, connection: &Connection, process: &ReadableProcess, length: usize) -> bool {
-        let next = self.next();
-        let wanted = self.wanted();
-        let mapped = MappedBytes::find(connection, next, length as u64);
-        let room = self.access.buffer.room();
-        let Some(room) = room.and_then(|room| room.part(self.done..self.done + length)) else {
-            return false;
-        };
-        if let Some(mapped) = mapped {
-            return mapped.access(connection, &wanted, QuickAccess::Read(room));
-        }
-        // SAFETY: the bytes that the kernel writes are initialised.
-        let into = unsafe { room.into_uninit() };
-        let part = ReadPart { address: next.place.address + next.offset, into };
-        let record = read_then_record(process, Some(part), next.place.record);
-        record.is_some_and(|record| wanted.are_allowed(connection, &record, RecordWords::READS))
-    }
-
-    /// Writes the next bytes. `false`: none or a part of them was written.
-    fn write(&self, connection: &Connection, process: &ReadableProcess, length: usize) -> bool {
-        let Some(bytes) = self.access.buffer.get(self.done..self.done + length) else {
-            return false;
-        };
-        let next = self.next();
-        let wanted = self.wanted();
-        if let Some(mapped) = MappedBytes::find(connection, next, length as u64) {
-            return mapped.access(connection, &wanted, QuickAccess::Write(bytes));
-        }
-        let _claim = begin_write(connection, true);
-        let record = read_then_record(process, None, next.place.record);
-        record.is_some_and(|record| wanted.are_allowed(connection, &record, RecordWords::WRITES))
-            && write_all(process, next.place.address + next.offset, bytes)
-    }
-}
-
-/// Says that this worker writes into a region, until the claim is dropped.
-fn begin_write(connection: &Connection, fenced: bool) -> WriteClaim<'_> {
-    connection.producer.ring().header().claims.0.regions.writing.begin(fenced)
-}
-
-/// Bytes of a region in memory of its owner's device, with the region's record.
-struct MappedBytes<'a> {
-    memory: &'a PeerMemory,
-    at: usize,
-    record: &'a RegionRecord,
-}
-
-impl<'a> MappedBytes<'a> {
-    /// `None`: bytes or record are not there, as the token says.
-    #[inline]
-    fn find(connection: &'a Connection, of: RegionSpan, length: u64) -> Option<Self> {
-        let memory = connection.memory.as_ref()?;
-        let address = of.place.address.checked_add(of.offset)?;
-        let at = memory.find(RemoteSpan { address, key: 0, length })?;
-        Some(MappedBytes { memory, at, record: memory.record(of.place.record)? })
-    }
-
-    /// Accesses the bytes if the record allows it.
-    #[inline]
-    fn access(
-        &self,
-        connection: &Connection,
-        wanted: &WantedBytes,
-        access: QuickAccess<'_>,
-    ) -> bool {
-        let are_allowed = |right| wanted.are_allowed(connection, &self.record.read(), right);
-        match access {
-            QuickAccess::Read(room) => {
-                // SAFETY: the bytes of a mapping are initialised.
-                self.memory.copy(self.at, unsafe { room.into_uninit() });
-                are_allowed(RecordWords::READS)
-            }
-            QuickAccess::Write(bytes) => {
-                let mut at = self.at;
-                bytes.chunks(PIECE_BYTES).all(|piece| {
-                    let _claim = begin_write(connection, connection.is_fenced);
-                    let is_written =
-                        are_allowed(RecordWords::WRITES) && self.memory.write(at, piece);
-                    at += piece.len();
-                    is_written
-                })
-            }
-            QuickAccess::Change(changes) => {
-                let _claim = begin_write(connection, connection.is_fenced);
-                are_allowed(RecordWords::CHANGES) && self.memory.change(self.at, changes)
-            }
-        }
-    }
-}
-
-/// The bytes of an access.
-struct WantedBytes {
-    of: RegionSpan,
-    length: u64,
-}
-
-impl WantedBytes {
-    /// Whether a record in the memory of the owner allows the access.
-    fn are_allowed(&self, connection: &Connection, record: &RecordWords, right: u64) -> bool {
-        let RegionSpan { key, place, offset } = self.of;
-        let seal = seal_of(connection);
-        let end = offset.checked_add(self.length);
-        seal != 0
-            && record.key == sealed(key, seal)
-            && record.address == place.address
-            && record.rights & right != 0
-            && end.is_some_and(|end| end <= record.length)
-    }
-}
-
-/// Reads a part of a peer's memory, if there is one, and then a record. `None`: not all was read,
-/// or not all was the peer's.
-fn read_then_record(
-    process: &ReadableProcess,
-    part: Option<ReadPart<'_>>,
-    place: u64,
-) -> Option<RecordWords> {
-    let mut record = [0; RecordWords::BYTES];
-    let expected = part.as_ref().map_or(0, |part| part.into.len()) + record.len();
-    let of_record = Room::from(&mut record[..]);
-    // SAFETY: the bytes that the kernel writes are initialised.
-    let into: &mut [MaybeUninit<u8>] = unsafe { of_record.into_uninit() };
-    let parts = part.into_iter().chain([ReadPart { address: place, into }]);
-    let is_read = process.read_parts(parts) == Some(expected);
-    is_read.then(|| RecordWords::of_bytes(&record))
-}
-
-/// Writes bytes into the memory of a process.
-fn write_all(process: &ReadableProcess, mut address: u64, mut bytes: &[u8]) -> bool {
-    while !bytes.is_empty() {
-        match process::write_memory(process.pid, address, bytes) {
-            Ok(0) => return false,
-            Ok(count) => {
-                bytes = bytes.get(count..).unwrap_or_default();
-                address = address.saturating_add(count as u64);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
-    }
-    true
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use tagmatch_device::{Device, ElementChanges};
@@ -462,7 +278,7 @@ mod tests {
     use crate::{Shm, ShmConfig};
 
     fn region(key: u64, memory: &Buffer) -> PublishedRegion<'_> {
-        PublishedRegion { key, memory, reads: true, writes: true, changes: true }
+        PublishedRegion { key, base: None, memory, reads: true, writes: true, changes: true }
     }
 
     /// Whether the first device can write the region of the second one.
@@ -516,6 +332,24 @@ mod tests {
         devices[1].disconnect(to_a);
         while poll(&mut devices[1]).is_some() {}
         assert!(!devices[1].unpublish(5) && late(&devices) == 1);
+    }
+
+    #[test]
+    fn a_region_with_a_base_is_given_back_only_when_nobody_writes_any_more() {
+        let mut devices = [(); 2].map(|()| up(Shm::new(ShmConfig::default()).unwrap()));
+        let [a, b] = &mut devices;
+        let (to_b, _) = connect(a, b);
+        let memory = Buffer::zeroed(5000);
+        let place = b.publish(&PublishedRegion { base: Some(9), ..region(1, &memory) });
+        let word = &connection(a, to_b).producer.ring().header().claims.0.regions.writing;
+        let claim = word.begin(true);
+        assert!(!b.unpublish(1) && !b.unpublish(1));
+        let of = RegionSpan { key: 1, place, offset: 9 };
+        let regions = &a.connections.regions;
+        let write = QuickAccess::Write(&[1; 5000]);
+        assert!(!regions.do_at_once(&a.connections.peers, to_b, of, write), "written once closed");
+        drop(claim);
+        assert!(b.unpublish(1) && memory[..] == [0; 5000]);
     }
 
     #[test]

@@ -45,6 +45,7 @@ device_contract! { OnShm: all,
     elements_are_changed_where_their_region_grants_it,
     no_access_is_done_once_its_region_is_unpublished,
     buffers_of_accesses_come_back_before_the_end_of_their_peer,
+    a_region_with_a_base_is_found_by_its_key_until_it_is_closed,
     a_region_that_is_closed_under_a_writer_is_left_alone
 }
 

@@ -73,6 +73,7 @@ fn read_frames(mut data: &[u8]) -> Result<(), &'static str> {
     let mut regions = PublishedRegions::default();
     regions.publish(&PublishedRegion {
         key: KEY,
+        base: None,
         memory: &memory,
         reads: true,
         writes: true,

@@ -143,8 +143,14 @@ impl Room for FrameRoom {
             ended: Vec::new(),
         };
         let memory = &room.region;
-        let region =
-            PublishedRegion { key: KEY, memory, reads: true, writes: true, changes: false };
+        let region = PublishedRegion {
+            key: KEY,
+            base: None,
+            memory,
+            reads: true,
+            writes: true,
+            changes: false,
+        };
         room.memory.regions.publish(&region);
         let come = match situation {
             Situation::NoRead => return room,

@@ -22,6 +22,8 @@ pub(crate) struct PublishedRegions(BTreeMap<u64, OpenRegion>);
 struct OpenRegion {
     /// Refers to the memory of the engine's buffer.
     memory: Buffer,
+    /// The number that peers have for the first byte.
+    base: u64,
     reads: bool,
     writes: bool,
 }
@@ -29,7 +31,7 @@ struct OpenRegion {
 impl PublishedRegions {
     /// See [`Device::publish`](tagmatch_device::Device::publish).
     pub(crate) fn publish(&mut self, region: &PublishedRegion<'_>) -> RegionPlace {
-        let PublishedRegion { key, memory, reads, writes, .. } = *region;
+        let PublishedRegion { key, base, memory, reads, writes, .. } = *region;
         let writes = writes && memory.is_writable();
         let start = NonNull::new(memory.as_ptr().cast_mut());
         let Some(start) = start.filter(|_| reads || writes) else { return RegionPlace::default() };
@@ -37,7 +39,8 @@ impl PublishedRegions {
         // used inside of calls of the device, during which its owner doesn't use it: the engine
         // makes these calls, and gives nobody the memory meanwhile.
         let memory = unsafe { Buffer::from_raw(start, memory.len(), writes) };
-        self.0.insert(key, OpenRegion { memory, reads, writes });
+        let base = base.unwrap_or_default();
+        self.0.insert(key, OpenRegion { memory, base, reads, writes });
         RegionPlace::BY_KEY
     }
 
@@ -49,20 +52,23 @@ impl PublishedRegions {
     /// Bytes that a peer gets; `None` if it may not have all of them.
     pub(crate) fn bytes(&self, of: RegionBytes) -> Option<&[u8]> {
         let region = self.0.get(&of.key).filter(|region| region.reads)?;
-        region.memory.get(range(of)?)
+        region.memory.get(region.range(of)?)
     }
 
     /// The place of bytes that a peer puts; `None` if it may not write all of them.
     pub(crate) fn room(&mut self, of: RegionBytes) -> Option<Room<'_>> {
         let region = self.0.get_mut(&of.key).filter(|region| region.writes)?;
-        region.memory.room()?.part(range(of)?)
+        let range = region.range(of)?;
+        region.memory.room()?.part(range)
     }
 }
 
-/// The place of the bytes in their region.
-fn range(of: RegionBytes) -> Option<Range<usize>> {
-    let start = usize::try_from(of.offset).ok()?;
-    Some(start..start.checked_add(usize::try_from(of.length).ok()?)?)
+impl OpenRegion {
+    /// The place of the bytes in the region.
+    fn range(&self, of: RegionBytes) -> Option<Range<usize>> {
+        let start = usize::try_from(of.offset.checked_sub(self.base)?).ok()?;
+        Some(start..start.checked_add(usize::try_from(of.length).ok()?)?)
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +82,7 @@ mod tests {
         for (key, reads, writes) in [(1, true, false), (2, false, true), (3, false, false)] {
             let place = regions.publish(&PublishedRegion {
                 key,
+                base: None,
                 memory: &memory,
                 reads,
                 writes,
@@ -99,8 +106,14 @@ mod tests {
     fn memory_that_can_only_be_read_is_not_written() {
         let memory = Buffer::from(std::sync::Arc::<[u8]>::from(vec![0; 8]));
         let mut regions = PublishedRegions::default();
-        let region =
-            PublishedRegion { key: 1, memory: &memory, reads: false, writes: true, changes: false };
+        let region = PublishedRegion {
+            key: 1,
+            base: None,
+            memory: &memory,
+            reads: false,
+            writes: true,
+            changes: false,
+        };
         assert!(regions.publish(&region).is_none());
         assert!(regions.room(RegionBytes { key: 1, offset: 0, length: 1 }).is_none());
     }

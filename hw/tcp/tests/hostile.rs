@@ -41,7 +41,8 @@ fn of_region(kind: u8, key: u64, offset: u64, length: u64) -> Vec<u8> {
 
 /// A region of the device.
 fn publish(tcp: &mut Tcp, memory: &Buffer) {
-    let region = PublishedRegion { key: KEY, memory, reads: true, writes: true, changes: false };
+    let region =
+        PublishedRegion { key: KEY, base: None, memory, reads: true, writes: true, changes: false };
     assert!(!tcp.publish(&region).is_none());
 }
 

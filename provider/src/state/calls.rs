@@ -233,8 +233,8 @@ impl ofi::ProviderEndpoint<Address> for Endpoint {
         self.expose_region(region)
     }
 
-    fn conceal(&mut self, key: u64) {
-        self.regions.remove(&key);
+    fn conceal(&mut self, key: u64) -> Result<()> {
+        self.conceal_region(key)
     }
 
     fn begin_remote(

@@ -97,7 +97,8 @@ impl Endpoint {
         if rights == Rights::default() {
             return Ok(());
         }
-        let name = RegionName { key, base, rights };
+        let is_counted = self.counts_peers();
+        let name = RegionName { key, base, rights, is_counted };
         // SAFETY: the program registers memory that it keeps until it closes the region, and keeps
         // apart from operations of peers what it does there itself (fi_mr(3)). The region is closed
         // by `conceal`, before `fi_close` returns.
@@ -106,6 +107,25 @@ impl Endpoint {
         self.regions.insert(key, ServedRegion { region: exposed, changes: 0 });
         self.serves_peers = true;
         Ok(())
+    }
+
+    /// Peers no longer use a region.
+    ///
+    /// # Errors
+    /// `-FI_EBUSY`: a peer that is stopped in the middle of a write may still write.
+    pub(super) fn conceal_region(&mut self, key: u64) -> Result<()> {
+        let Some(ServedRegion { region, changes }) = self.regions.remove(&key) else {
+            return Ok(());
+        };
+        raw::close(region).map_err(|region| {
+            self.regions.insert(key, ServedRegion { region, changes });
+            Errno::BUSY
+        })
+    }
+
+    /// Whether operations of peers are counted here.
+    fn counts_peers(&self) -> bool {
+        self.bound.opened.caps & sys::FI_RMA_EVENT != 0
     }
 
     /// Begins a one-sided operation. As for a send, a peer that is down is an error entry.
@@ -162,7 +182,7 @@ impl Endpoint {
         let key = self.vacant()?;
         let remote = self
             .worker
-            .attach_key(peer, region)
+            .attach_key(peer, region, self.counts_peers())
             .map_err(|error| errno::of_error(&error).errno())?;
         let word = key.to_bits();
         let posted = match action {
@@ -259,7 +279,7 @@ impl Endpoint {
             let entry = Entry { data: notice.value, source, ..Entry::new(0, kind) };
             self.bound.put(sinks, entry, true);
         }
-        if self.bound.opened.caps & sys::FI_RMA_EVENT != 0 {
+        if self.counts_peers() {
             self.count_peers(sinks);
         }
     }

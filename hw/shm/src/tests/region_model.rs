@@ -7,6 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 
 use super::model::{check, check_with};
+use crate::region_names::NamedRecord;
 use crate::region_words::{RecordWords, RegionRecord, RegionWords, WriteClaim, WritingWord};
 use crate::sync::AtomicU64;
 
@@ -110,6 +111,24 @@ fn a_mapped_get_that_succeeds_has_no_byte_of_a_later_region() {
         });
         let seen = byte.load(Relaxed);
         assert!(record.read().key != 1 || seen == 1);
+        owner.join().unwrap();
+    });
+}
+
+#[test]
+fn a_key_that_is_looked_up_has_the_base_and_the_place_of_its_region() {
+    check(3, || {
+        let words = |serial| RecordWords { address: serial, length: 1, rights: 1, key: serial };
+        let line = Arc::new(NamedRecord::default());
+        line.publish(KEY, 10, words(1));
+        let owners_line = line.clone();
+        let owner = thread::spawn(move || {
+            owners_line.record.erase();
+            owners_line.publish(KEY, 20, words(2));
+        });
+        if let Some((base, found)) = line.find(KEY) {
+            assert_eq!((base, found.address), (10 * found.key, found.key));
+        }
         owner.join().unwrap();
     });
 }

@@ -23,7 +23,10 @@ struct RegionPair<F: Fixture> {
 }
 
 fn publish<D: Device>(device: &mut D, memory: &Buffer, reads: bool, writes: bool) -> RegionSpan {
-    publish_as(device, &PublishedRegion { key: KEY, memory, reads, writes, changes: false })
+    publish_as(
+        device,
+        &PublishedRegion { key: KEY, base: None, memory, reads, writes, changes: false },
+    )
 }
 
 fn publish_as<D: Device>(device: &mut D, region: &PublishedRegion<'_>) -> RegionSpan {
@@ -165,6 +168,47 @@ fn refuse_what_is_not_allowed<F: Fixture>(mut pair: RegionPair<F>) {
     });
 }
 
+/// A region with a base is found by its key, by the numbers that its base begins, until it is
+/// closed. Its key may then name other memory.
+///
+/// # Panics
+/// If the device breaks this promise.
+pub fn a_region_with_a_base_is_found_by_its_key_until_it_is_closed<F: Fixture>() {
+    let mut pair = RegionPair::<F>::new(Buffer::zeroed(8), true, true);
+    let of_base = |key, memory, base| PublishedRegion {
+        key,
+        base: Some(base),
+        memory,
+        reads: true,
+        writes: true,
+        changes: false,
+    };
+    let length = 100_000;
+    let [first, second] = [(); 2].map(|()| Buffer::zeroed(length));
+    let bytes = pattern(1, 70_000);
+    for (memory, base) in [(&first, 1 << 40), (&second, 0)] {
+        let place = pair.b.publish(&of_base(0, memory, base));
+        assert_eq!(place, RegionPlace::BY_KEY);
+        let at = |offset| RegionSpan { key: 0, place, offset };
+        assert!(pair.access(AccessKind::Write, at(base + 10), bytes.clone()).1);
+        let (found, is_done) = pair.access(AccessKind::Read, at(base + 10), vec![0; 70_000]);
+        assert!(is_done && found == bytes);
+        let outside = [base.wrapping_sub(1), base + length as u64 - 4999, u64::MAX - 3];
+        let bad = outside.map(at).into_iter().chain([RegionSpan { key: 1, ..at(base) }]);
+        for of in bad {
+            assert!(!pair.access(AccessKind::Write, of, vec![1; 5000]).1, "{of:?}");
+            assert!(!pair.access(AccessKind::Read, of, vec![1; 5000]).1, "{of:?}");
+        }
+        assert!(pair.b.unpublish(0));
+        assert!(!pair.access(AccessKind::Write, at(base + 10), vec![1; 5000]).1);
+        assert!(!pair.access(AccessKind::Read, at(base + 10), vec![1; 5000]).1);
+    }
+    for memory in [first, second] {
+        assert!(memory[10..70_010] == bytes && memory[..10] == [0; 10]);
+        assert!(memory[70_010..].iter().all(|byte| *byte == 0));
+    }
+}
+
 /// Elements of a region are changed, each of them whole, if the region grants that and they lie in
 /// it at a multiple of their size; otherwise none of them is.
 ///
@@ -176,7 +220,14 @@ pub fn elements_are_changed_where_their_region_grants_it<F: Fixture>() {
     assert!(pair.b.unpublish(KEY));
     let published = |pair: &mut RegionPair<F>, changes: bool| {
         let memory = &pair.memory;
-        let region = PublishedRegion { key: KEY, memory, reads: true, writes: !changes, changes };
+        let region = PublishedRegion {
+            key: KEY,
+            base: None,
+            memory,
+            reads: true,
+            writes: !changes,
+            changes,
+        };
         RegionSpan { key: KEY, place: pair.b.publish(&region), offset: 0 }
     };
     let change = |pair: &mut RegionPair<F>, of: RegionSpan, size: usize, count: usize| {
@@ -351,6 +402,7 @@ pub fn a_region_that_is_closed_under_a_writer_is_left_alone<F: Fixture>() {
                 &mut device,
                 &PublishedRegion {
                     key,
+                    base: None,
                     memory: &memory,
                     reads: false,
                     writes: true,

@@ -336,6 +336,7 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
         let Some(device) = &mut workers.all[owner].device else { return };
         let region = PublishedRegion {
             key,
+            base: None,
             memory: &memory,
             reads: !is_put,
             writes: is_put,
