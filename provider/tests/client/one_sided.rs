@@ -193,20 +193,35 @@ fn with_atomic(
     })
 }
 
+/// Calls a function of the endpoint that has the place of a peer's bytes among its arguments.
+macro_rules! run_at {
+    ($self:ident.$table:ident.$function:ident($($before:expr),*; $place:ident $(, $behind:expr)*)) => {
+        run!($self.$table.$function(
+            $($before,)* $place.peer, $place.address, $place.key $(, $behind)*
+        ))
+    };
+}
+
+/// Calls a function of the endpoint for elements: `what` and the context are its last arguments.
+macro_rules! run_for {
+    ($self:ident.$function:ident($($before:expr),*; $place:ident, $what:ident, $context:ident)) => {
+        run_at!($self.atomic.$function(
+            $($before),*; $place, $what.datatype, $what.op, word($context)
+        ))
+    };
+}
+
 impl Endpoint {
     /// `fi_read`.
     pub(crate) fn read(&self, to: Memory, from: Place, context: usize) -> Code {
-        let Place { peer, key, address } = from;
         let start = to.start().cast::<c_void>();
-        run!(self.rma.read(start, to.len(), NONE, peer, address, key, word(context)))
+        run_at!(self.rma.read(start, to.len(), NONE; from, word(context)))
     }
 
     /// `fi_readv`.
     pub(crate) fn readv(&self, to: &[Memory], from: Place, context: usize) -> Code {
-        let Place { peer, key, address } = from;
         let parts = parts_of(to);
-        let count = parts.len();
-        run!(self.rma.readv(parts.as_ptr(), DESC, count, peer, address, key, word(context)))
+        run_at!(self.rma.readv(parts.as_ptr(), DESC, parts.len(); from, word(context)))
     }
 
     /// `fi_readmsg`.
@@ -216,17 +231,14 @@ impl Endpoint {
 
     /// `fi_write`.
     pub(crate) fn write(&self, from: Memory, to: Place, context: usize) -> Code {
-        let Place { peer, key, address } = to;
         let start = from.start().cast();
-        run!(self.rma.write(start, from.len(), NONE, peer, address, key, word(context)))
+        run_at!(self.rma.write(start, from.len(), NONE; to, word(context)))
     }
 
     /// `fi_writev`.
     pub(crate) fn writev(&self, from: &[Memory], to: Place, context: usize) -> Code {
-        let Place { peer, key, address } = to;
         let parts = parts_of(from);
-        let count = parts.len();
-        run!(self.rma.writev(parts.as_ptr(), DESC, count, peer, address, key, word(context)))
+        run_at!(self.rma.writev(parts.as_ptr(), DESC, parts.len(); to, word(context)))
     }
 
     /// `fi_writemsg`.
@@ -236,32 +248,24 @@ impl Endpoint {
 
     /// `fi_inject_write`.
     pub(crate) fn inject_write(&self, bytes: &[u8], to: Place) -> Code {
-        let Place { peer, key, address } = to;
-        run!(self.rma.inject(bytes.as_ptr().cast(), bytes.len(), peer, address, key))
+        run_at!(self.rma.inject(bytes.as_ptr().cast(), bytes.len(); to))
     }
 
     /// `fi_writedata`.
     pub(crate) fn writedata(&self, from: Memory, data: u64, to: Place, context: usize) -> Code {
-        let Place { peer, key, address } = to;
         let start = from.start().cast();
-        let length = from.len();
-        run!(self.rma.writedata(start, length, NONE, data, peer, address, key, word(context)))
+        run_at!(self.rma.writedata(start, from.len(), NONE, data; to, word(context)))
     }
 
     /// `fi_inject_writedata`.
     pub(crate) fn inject_writedata(&self, bytes: &[u8], data: u64, to: Place) -> Code {
-        let Place { peer, key, address } = to;
-        run!(self.rma.injectdata(bytes.as_ptr().cast(), bytes.len(), data, peer, address, key))
+        run_at!(self.rma.injectdata(bytes.as_ptr().cast(), bytes.len(), data; to))
     }
 
     /// `fi_atomic`.
     pub(crate) fn atomic(&self, from: Memory, to: Place, what: Elements, context: usize) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
-        let start = from.start().cast();
-        let count = from.len() / size;
-        let context = word(context);
-        run!(self.atomic.write(start, count, NONE, peer, address, key, datatype, op, context))
+        let count = from.len() / what.size;
+        run_for!(self.write(from.start().cast(), count, NONE; to, what, context))
     }
 
     /// `fi_atomicv`.
@@ -272,13 +276,8 @@ impl Endpoint {
         what: Elements,
         context: usize,
     ) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
-        let parts = elements_of(from, size);
-        let start = parts.as_ptr();
-        let count = parts.len();
-        let context = word(context);
-        run!(self.atomic.writev(start, DESC, count, peer, address, key, datatype, op, context))
+        let parts = elements_of(from, what.size);
+        run_for!(self.writev(parts.as_ptr(), DESC, parts.len(); to, what, context))
     }
 
     /// `fi_atomicmsg`.
@@ -295,70 +294,50 @@ impl Endpoint {
 
     /// `fi_inject_atomic`.
     pub(crate) fn inject_atomic(&self, bytes: &[u8], to: Place, what: Elements) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
         let start = bytes.as_ptr().cast();
-        let count = bytes.len() / size;
-        run!(self.atomic.inject(start, count, peer, address, key, datatype, op))
+        let count = bytes.len() / what.size;
+        run_at!(self.atomic.inject(start, count; to, what.datatype, what.op))
     }
 
     /// `fi_fetch_atomic`.
     pub(crate) fn fetch_atomic(
         &self,
-        [from, old]: [Memory; 2],
+        parts: [Memory; 2],
         to: Place,
         what: Elements,
         context: usize,
     ) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
-        let start = from.start().cast();
-        let count = old.len() / size;
-        let old = old.start().cast();
-        let context = word(context);
-        run!(
-            self.atomic.readwrite(
-                start, count, NONE, old, NONE, peer, address, key, datatype, op, context
-            )
-        )
+        let count = parts[1].len() / what.size;
+        let [from, old] = parts.map(|part| part.start().cast());
+        run_for!(self.readwrite(from, count, NONE, old, NONE; to, what, context))
     }
 
     /// `fi_fetch_atomicv`.
     pub(crate) fn fetch_atomicv(
         &self,
-        [from, old]: [&[Memory]; 2],
+        parts: [&[Memory]; 2],
         to: Place,
         what: Elements,
         context: usize,
     ) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
-        let mut old = elements_of(old, size);
-        let from = elements_of(from, size);
-        let start = from.as_ptr();
-        let count = from.len();
-        let old_start = old.as_mut_ptr();
-        let old_count = old.len();
-        let context = word(context);
-        run!(self.atomic.readwritev(
-            start, DESC, count, old_start, DESC, old_count, peer, address, key, datatype, op,
-            context
+        let [from, mut old] = parts.map(|parts| elements_of(parts, what.size));
+        let count = old.len();
+        let into = old.as_mut_ptr();
+        run_for!(self.readwritev(
+            from.as_ptr(), DESC, from.len(), into, DESC, count; to, what, context
         ))
     }
 
     /// `fi_fetch_atomicmsg`.
     pub(crate) fn fetch_atomicmsg(
         &self,
-        [from, old]: [&[Memory]; 2],
+        parts: [&[Memory]; 2],
         to: Place,
         what: Elements,
         (context, flags): (usize, u64),
     ) -> Code {
-        let mut old = elements_of(old, what.size);
-        let start = old.as_mut_ptr();
-        let count = old.len();
-        let run = |message: &_| run!(self.atomic.readwritemsg(message, start, DESC, count, flags));
-        with_atomic(from, &[(to, count_of(from, what))], what, context, run)
+        let places = [(to, count_of(parts[0], what))];
+        self.fetch_atomicmsg_on(parts, &places, what, (context, flags))
     }
 
     /// `fi_fetch_atomicmsg` on several places.
@@ -367,33 +346,26 @@ impl Endpoint {
         [from, old]: [&[Memory]; 2],
         places: &[(Place, usize)],
         what: Elements,
-        context: usize,
+        (context, flags): (usize, u64),
     ) -> Code {
         let mut old = elements_of(old, what.size);
         let start = old.as_mut_ptr();
         let count = old.len();
-        let run = |message: &_| run!(self.atomic.readwritemsg(message, start, DESC, count, 0));
+        let run = |message: &_| run!(self.atomic.readwritemsg(message, start, DESC, count, flags));
         with_atomic(from, places, what, context, run)
     }
 
     /// `fi_compare_atomic`.
     pub(crate) fn compare_atomic(
         &self,
-        [from, compare, old]: [Memory; 3],
+        parts: [Memory; 3],
         to: Place,
         what: Elements,
         context: usize,
     ) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
-        let count = from.len() / size;
-        let from = from.start().cast();
-        let compare = compare.start().cast();
-        let old = old.start().cast();
-        let context = word(context);
-        run!(self.atomic.compwrite(
-            from, count, NONE, compare, NONE, old, NONE, peer, address, key, datatype, op, context
-        ))
+        let count = parts[0].len() / what.size;
+        let [from, compare, old] = parts.map(|part| part.start().cast());
+        run_for!(self.compwrite(from, count, NONE, compare, NONE, old, NONE; to, what, context))
     }
 
     /// `fi_compare_atomicv`.
@@ -404,17 +376,12 @@ impl Endpoint {
         what: Elements,
         context: usize,
     ) -> Code {
-        let Place { peer, key, address } = to;
-        let Elements { op, datatype, size } = what;
-        let [from, compare, mut old] = parts.map(|parts| elements_of(parts, size));
+        let [from, compare, mut old] = parts.map(|parts| elements_of(parts, what.size));
         let counts = [from.len(), compare.len(), old.len()];
-        let from = from.as_ptr();
-        let compare = compare.as_ptr();
-        let old = old.as_mut_ptr();
-        let context = word(context);
-        run!(self.atomic.compwritev(
-            from, DESC, counts[0], compare, DESC, counts[1], old, DESC, counts[2], peer, address,
-            key, datatype, op, context
+        let into = old.as_mut_ptr();
+        run_for!(self.compwritev(
+            from.as_ptr(), DESC, counts[0], compare.as_ptr(), DESC, counts[1], into, DESC,
+            counts[2]; to, what, context
         ))
     }
 
@@ -426,15 +393,14 @@ impl Endpoint {
         what: Elements,
         (context, flags): (usize, u64),
     ) -> Code {
-        let compare = elements_of(compare, what.size);
-        let mut old = elements_of(old, what.size);
+        let [compare, mut old] = [compare, old].map(|parts| elements_of(parts, what.size));
         let counts = [compare.len(), old.len()];
-        let compare = compare.as_ptr();
-        let old = old.as_mut_ptr();
+        let into = old.as_mut_ptr();
         let run = |message: &_| {
+            let compare = compare.as_ptr();
             run!(
                 self.atomic
-                    .compwritemsg(message, compare, DESC, counts[0], old, DESC, counts[1], flags)
+                    .compwritemsg(message, compare, DESC, counts[0], into, DESC, counts[1], flags)
             )
         };
         with_atomic(from, &[(to, count_of(from, what))], what, context, run)

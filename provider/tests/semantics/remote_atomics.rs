@@ -288,13 +288,15 @@ fn an_operation_on_elements_of_several_places_has_one_entry() {
             let from = [memory_of(&[10, 20]), memory_of(&[30])];
             let old = memory_of(&[0; 3]);
             let places = [(at(4), 1), (at(1), 2)];
-            endpoint.fetch_atomicmsg_on([&from, &[old]], &places, u64s(sys::FI_SUM), 1).unwrap();
+            endpoint
+                .fetch_atomicmsg_on([&from, &[old]], &places, u64s(sys::FI_SUM), (1, 0))
+                .unwrap();
             assert_eq!(world.success(0, 1).flags, FETCH);
             assert_eq!(old.bytes(), bytes(&[5, 2, 3]));
             assert_eq!(memory.part(0, 40).bytes(), bytes(&[1, 22, 33, 4, 15]));
             for places in [&[(at(4), 3), (at(0), 0)][..], &[(at(4), 1), (at(0), 1)]] {
                 let answer =
-                    endpoint.fetch_atomicmsg_on([&from, &[old]], places, u64s(sys::FI_SUM), 1);
+                    endpoint.fetch_atomicmsg_on([&from, &[old]], places, u64s(sys::FI_SUM), (1, 0));
                 assert_eq!(answer, Err(sys::FI_EINVAL));
             }
             world.expect_silence();
