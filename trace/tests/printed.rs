@@ -1,7 +1,7 @@
 //! Every number that is told of a trace is what was counted: random traces, and an oracle that
 //! keeps plain lists and recomputes each number from the depths after each line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tagmatch_soft::{Pattern, SourceId, Tag, TagMask};
 use tagmatch_testkit::random::Random;
@@ -90,6 +90,7 @@ impl<'a> Oracle<'a> {
                     self.counts[2] += u64::from(length > number(words[2]));
                 }
             }
+            ["lost", id] => self.unexpected.retain(|(_, other, _)| other != id),
             _ => panic!("not understood: {words:?}"),
         }
         let bytes = self.unexpected.iter().map(|entry| u128::from(entry.2)).sum();
@@ -124,6 +125,32 @@ fn peak(depths: impl Iterator<Item = u64> + Clone) -> Peak {
     Peak { depth, operation: if depth == 0 { 0 } else { first } }
 }
 
+/// Adds losses of messages, most of which wait: a recorded trace has some, and the text has no word
+/// for them.
+fn with_losses<'a>(lines: Vec<Vec<&'a str>>, trace: &mut Trace, seed: u64) -> Vec<Vec<&'a str>> {
+    let mut random = Random::stream(seed, 1);
+    let mut came: BTreeMap<&str, Id> = BTreeMap::new();
+    let mut all = Vec::new();
+    let mut ops = Vec::new();
+    for (words, op) in lines.into_iter().zip(&trace.ops) {
+        if let TraceOp::Msg { id, .. } = op {
+            came.insert(words[1], *id);
+        }
+        all.push(words);
+        ops.push(*op);
+        if random.chance(1, 8) && !came.is_empty() {
+            let at = random.index(came.len());
+            if let Some((name, msg)) = came.iter().nth(at).map(|(name, msg)| (*name, *msg)) {
+                came.remove(name);
+                all.push(vec!["lost", name]);
+                ops.push(TraceOp::Lost { msg });
+            }
+        }
+    }
+    trace.ops = ops;
+    all
+}
+
 #[test]
 fn depths_peaks_and_matches_are_those_of_plain_lists() {
     for seed in 0..100 {
@@ -132,10 +159,11 @@ fn depths_peaks_and_matches_are_those_of_plain_lists() {
         let lines = text.lines().skip(1).map(|line| line.split('#').next().unwrap());
         let lines: Vec<Vec<&str>> = lines.map(|line| line.split_whitespace().collect()).collect();
         let lines: Vec<_> = lines.into_iter().filter(|words| !words.is_empty()).collect();
+        let mut trace = Trace::parse(text.as_bytes()).unwrap();
+        let lines = if seed % 3 == 0 { with_losses(lines, &mut trace, seed) } else { lines };
         let mut oracle = Oracle::default();
         lines.iter().for_each(|words| oracle.see(words));
 
-        let trace = Trace::parse(text.as_bytes()).unwrap();
         let mut counter = DepthCounter::new(&trace);
         let pass = run(&trace, IndexedLists::default(), u64::MAX, |op, result| {
             counter.see(op, result);
