@@ -13,6 +13,7 @@
 //! | [`event`] | epoll descriptors and timers |
 //! | `exit_audit` | test programs that leave nothing open at their end |
 //! | `fork` | sockets that a forked child doesn't keep |
+//! | [`interfaces`] | network interfaces: their addresses, and their MTU |
 //! | [`journal`] | a file of records that survives the process |
 //! | [`memory`] | shared memory that can't shrink |
 //! | [`notice`] | words on standard error, which never fail |
@@ -34,6 +35,7 @@ pub mod event;
 #[doc(hidden)]
 pub mod exit_audit;
 mod fork;
+pub mod interfaces;
 pub mod journal;
 pub mod memory;
 pub mod notice;

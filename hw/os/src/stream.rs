@@ -1,6 +1,6 @@
 //! Sockets that carry streams of bytes: TCP, and abstract unix sockets. No call blocks.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use super::socket_calls::{SO_PASSRIGHTS, SocketAddress, length_of, open, set_option, watch_idle};
-use super::{check, check_count};
+use super::{check, check_count, interfaces};
 
 /// Listens under an abstract name. Connections to it refuse descriptors where the kernel can do
 /// that (`SO_PASSRIGHTS`, Linux 6.16): closing a received descriptor can block, and the kernel
@@ -114,54 +114,18 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
 
 /// As [`own_addresses`], of the interfaces whose names are wanted.
 pub fn addresses_of(is_wanted: impl Fn(&CStr) -> bool) -> io::Result<Vec<IpAddr>> {
-    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: `first` is a place for the list's start. The list is freed below.
-    check(unsafe { libc::getifaddrs(&raw mut first) })?;
-    let mut found = Vec::new();
-    let mut next = first;
-    while !next.is_null() {
-        // SAFETY: the list is well-formed until it is freed; an address is null, or has the family
-        // that its first field gives.
-        unsafe {
-            let interface = &*next;
-            next = interface.ifa_next;
-            let is_up = interface.ifa_flags & libc::IFF_UP.cast_unsigned() != 0;
-            if !is_up || interface.ifa_addr.is_null() {
-                continue;
-            }
-            if !is_wanted(CStr::from_ptr(interface.ifa_name)) {
-                continue;
-            }
-            found.extend(address_of(interface.ifa_addr));
-        }
-    }
-    // SAFETY: `first` is the list that getifaddrs(3) made, freed once.
-    unsafe { libc::freeifaddrs(first) };
+    let is_wanted = |name: &str| CString::new(name).is_ok_and(|name| is_wanted(&name));
+    let mut found: Vec<IpAddr> = (interfaces::addresses()?.into_iter())
+        .filter(|of| !is_link_local(&of.address) && is_wanted(&of.interface))
+        .map(|of| of.address)
+        .collect();
     found.sort_by_key(|address| (address.is_loopback(), address.is_ipv6()));
     found.dedup();
     Ok(found)
 }
 
-/// The IPv4 or IPv6 address, unless it is of another family or link-local.
-///
-/// # Safety
-/// `address` points to an address of the family that its first field gives.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: valid by the caller's promise.
-    let family = i32::from(unsafe { (*address).sa_family });
-    if family == libc::AF_INET {
-        // SAFETY: the family says that it is an IPv4 address.
-        let bits = unsafe { (*address.cast::<libc::sockaddr_in>()).sin_addr.s_addr };
-        return Some(Ipv4Addr::from(bits.to_ne_bytes()).into());
-    }
-    if family == libc::AF_INET6 {
-        // SAFETY: the family says that it is an IPv6 address.
-        let bytes = unsafe { (*address.cast::<libc::sockaddr_in6>()).sin6_addr.s6_addr };
-        let address = Ipv6Addr::from(bytes);
-        let is_link_local = address.segments()[0] & 0xffc0 == 0xfe80;
-        return (!is_link_local).then_some(address.into());
-    }
-    None
+fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }
 
 #[cfg(test)]
