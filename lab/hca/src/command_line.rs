@@ -6,7 +6,8 @@ use clap::Parser;
 use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
 use crate::fault::TimedFault;
-use crate::knobs::{DEVICE_KNOBS, DeviceKnobs};
+use crate::knobs::{DEVICE_KNOBS, DeviceKnobs, LinkLayer};
+use crate::roce::port::{PortChoice, PortError, RocePort};
 use crate::settings::{Location, Settings};
 use crate::sysfs;
 
@@ -30,6 +31,12 @@ pub(crate) struct Options {
     /// The number of subnets. The first device is in the first one, and so on by turns.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) subnets: u32,
+
+    /// What a device's port is connected to; for the first device, and so on. `ib`: the InfiniBand
+    /// of this command. `roce:INTERFACE` or `roce:ADDRESS`: Ethernet, with packets of RoCE version 2
+    /// on UDP port 4791, to another tagmatch-hca, soft-RoCE or a card. All ports are of one kind.
+    #[arg(long = "port", value_name = "ib|roce:PLACE")]
+    pub(crate) ports: Vec<PortChoice>,
 
     /// Entries in the list of tags: one less than a power of two.
     #[arg(long, default_value_t = 127, value_name = "N")]
@@ -84,6 +91,10 @@ pub(crate) enum OptionError {
     NoProgram,
     #[error("--fault: there is no mlx5_{0}")]
     NoDevice(u32),
+    #[error("--port was given {0} times, for {1} devices: roce needs one for each device")]
+    Ports(usize, u32),
+    #[error("{0}")]
+    Port(#[from] PortError),
     #[error("--place was given {0} times, for {1} devices")]
     Places(usize, u32),
     #[error("--knob first_count: libmlx5 begins at 0, and so does the device")]
@@ -189,9 +200,30 @@ impl Options {
         let places = self.places.clone();
         let subnets = self.subnets;
         let is_interruptible = self.interruptible || !waits_are_killable();
-        let knobs = device_knobs;
+        let ports = self.roce_ports()?;
+        let mut knobs = device_knobs;
+        if let Some(mtu) = ports.iter().map(|port| port.mtu).min() {
+            knobs.link_layer = LinkLayer::Ethernet;
+            knobs.mtu = Some(knobs.mtu.map_or(mtu, |wanted| wanted.min(mtu)));
+        }
         let faults = self.faults.clone();
-        Ok(Settings { devices, places, subnets, is_interruptible, model, knobs, faults })
+        Ok(Settings { devices, places, subnets, is_interruptible, model, knobs, ports, faults })
+    }
+
+    /// The ports that a network is connected to: those of all devices, or none.
+    fn roce_ports(&self) -> Result<Vec<RocePort>, OptionError> {
+        let roce: Vec<&str> = (self.ports.iter())
+            .filter_map(|port| match port {
+                PortChoice::Roce(place) => Some(place.as_str()),
+                PortChoice::InfiniBand => None,
+            })
+            .collect();
+        let devices = self.devices as usize;
+        let is_mixed = !roce.is_empty() && roce.len() != devices;
+        if is_mixed || self.ports.len() > devices {
+            return Err(OptionError::Ports(self.ports.len(), self.devices));
+        }
+        Ok(RocePort::find_all(&roce)?)
     }
 }
 

@@ -5,6 +5,8 @@ use crate::abi;
 use crate::boundary::Call;
 use crate::calls::command::Command;
 use crate::memory::{Memory, MemoryError};
+use crate::roce::icrc::{Checker, Flow, ICRC};
+use crate::roce::packet::RocePacket;
 use crate::wqe::{Piece, Wqe, receive_segments};
 
 /// Reads the bytes as a request of a send queue, and as the segments of a receive.
@@ -33,6 +35,28 @@ pub fn read_command(memory: &[u8], base: u64, at: u64) {
         assert!(numbers.0 || numbers == (false, None, None, None));
         assert!(command.structure::<[u64; 16]>(id, &memory).is_ok() || command.length(id) > 8);
     }
+}
+
+/// Reads the bytes as a packet of a network behind UDP, over IPv4 or IPv6, with its ICRC; and, as
+/// few bytes have a right one, without it.
+///
+/// # Panics
+/// A packet is written otherwise than it was read.
+pub fn read_packet(data: &[u8], is_ipv6: bool) {
+    let ends =
+        if is_ipv6 { ["[fe80::1]:4791", "[fe80::2]:1"] } else { ["10.0.0.1:1", "10.0.0.2:4791"] };
+    let [Ok(from), Ok(to)] = ends.map(str::parse) else { return };
+    let flow = Flow { from, to };
+    let mut checker = Checker::default();
+    if let Some(packet) = checker.checked(&flow, data) {
+        assert_eq!(packet.len() + ICRC, data.len());
+    }
+    let Ok(packet) = RocePacket::parse(data) else { return };
+    let mut written = packet.to_bytes();
+    assert_eq!(RocePacket::parse(&written), Ok(packet));
+    let Some(icrc) = flow.icrc(&written) else { return };
+    written.extend(icrc.to_le_bytes());
+    assert_eq!(checker.checked(&flow, &written), Some(&written[..written.len() - ICRC]));
 }
 
 /// The memory of a program.

@@ -1,5 +1,7 @@
 //! The names of a port in its table of GIDs, and the route that a datagram has taken.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 /// Rows of a port's table.
 pub(crate) const GIDS: usize = 8;
 /// Bytes of a route, before the data of a datagram.
@@ -42,9 +44,22 @@ pub(crate) fn of_ipv4(address: [u8; 4]) -> [u8; 16] {
     gid
 }
 
+/// An address as a GID.
+pub(crate) fn of_address(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => of_ipv4(address.octets()),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The address that a GID is.
+pub(crate) fn to_address(gid: &[u8; 16]) -> IpAddr {
+    Ipv6Addr::from(*gid).to_canonical()
+}
+
 /// The IPv4 address that a GID is.
 fn ipv4(gid: &[u8; 16]) -> Option<[u8; 4]> {
-    let address = std::net::Ipv6Addr::from(*gid).to_ipv4_mapped()?;
+    let address = Ipv6Addr::from(*gid).to_ipv4_mapped()?;
     Some(address.octets())
 }
 

@@ -10,6 +10,9 @@ pub(crate) struct DeviceKnobs {
     pub(crate) mtu: Option<u16>,
     /// In parts per million.
     pub(crate) loss: u32,
+    /// On a network alone, in parts per million.
+    pub(crate) duplication: u32,
+    pub(crate) reordering: u32,
     pub(crate) needs_doorbell: bool,
     pub(crate) max_inline: Option<u32>,
     pub(crate) max_srq: u32,
@@ -83,12 +86,20 @@ impl Default for DeviceKnobs {
             roce: Roce::Both,
             mtu: None,
             loss: 0,
+            duplication: 0,
+            reordering: 0,
             needs_doorbell: false,
             max_inline: None,
             max_srq: SRQS_MAX,
             pkeys: vec![vec![DEFAULT_PKEY]],
         }
     }
+}
+
+/// A probability in parts per million.
+fn probability(text: &str) -> Option<u32> {
+    let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some((percent * 1e4).round() as u32)
 }
 
 /// All settings of a device.
@@ -156,12 +167,23 @@ pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
         name: "loss",
         right: "a probability: 0% to 100%, as 0.1%",
         meaning: "The probability that a packet is lost, drawn from --seed. Here a message is one \
-                  packet, but for READs and WRITEs in parts of 256 KiB. Default: 0%.",
-        set: |knobs, text| {
-            let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
-            let is_right = (0.0..=100.0).contains(&percent);
-            is_right.then(|| knobs.loss = (percent * 1e4).round() as u32)
-        },
+                  packet, but for READs and WRITEs in parts of 256 KiB; on a network (`--port \
+                  roce`) it is one packet, lost as it leaves. Default: 0%.",
+        set: |knobs, text| probability(text).map(|loss| knobs.loss = loss),
+    },
+    DeviceKnob {
+        name: "duplication",
+        right: "a probability: 0% to 100%, as 0.1%",
+        meaning: "The probability that a packet leaves for a network twice, drawn from --seed. \
+                  Default: 0%.",
+        set: |knobs, text| probability(text).map(|twice| knobs.duplication = twice),
+    },
+    DeviceKnob {
+        name: "reordering",
+        right: "a probability: 0% to 100%, as 0.1%",
+        meaning: "The probability that a packet to a network is held back, drawn from --seed: \
+                  until some others have overtaken it, or for 2 ms or somewhat more. Default: 0%.",
+        set: |knobs, text| probability(text).map(|late| knobs.reordering = late),
     },
     DeviceKnob {
         name: "needs_doorbell",
@@ -280,6 +302,8 @@ mod tests {
         assert_eq!(knobs.set("needs_doorbell", "true"), Some(Ok(())));
         assert_eq!(knobs.set("roce", "1"), Some(Ok(())));
         assert_eq!(knobs.set("loss", "0.5%"), Some(Ok(())));
+        assert_eq!(knobs.set("duplication", "100%"), Some(Ok(())));
+        assert_eq!(knobs.set("reordering", "0.0001%"), Some(Ok(())));
         assert_eq!(knobs.set("mtu", "2048"), Some(Ok(())));
         assert_eq!((knobs.link_mtu(), knobs.active_mtu()), (2048, 4));
         let expected = DeviceKnobs {
@@ -287,6 +311,8 @@ mod tests {
             roce: Roce::V1,
             mtu: Some(2048),
             loss: 5000,
+            duplication: 1_000_000,
+            reordering: 1,
             needs_doorbell: true,
             max_inline: Some(101),
             max_srq: 0,
@@ -304,6 +330,8 @@ mod tests {
             ("loss", "1"),
             ("loss", "101%"),
             ("loss", "NaN%"),
+            ("duplication", "-1%"),
+            ("reordering", "1"),
             ("max_inline", "-1"),
             ("max_srq", "4097"),
             ("pkeys", ""),

@@ -27,6 +27,37 @@
 //! guardian says `IBV_EVENT_DEVICE_FATAL` and refuses calls; a program that looks at nothing but
 //! its queues waits, as on a dead card. If the guardian is killed, the device kills the programs.
 //!
+//! # A network
+//! With `--port roce:eth0` (an interface, or one of this machine's addresses) the port is one of
+//! Ethernet: its GIDs are the interface's addresses, its MTU the longest that the interface has
+//! room for. Queue pairs whose peer is elsewhere send packets of RoCE version 2 on UDP port 4791,
+//! as InfiniBand's specification has them (volume 1, chapter 9, and annex A17): to another
+//! tagmatch-hca, on this machine at another address or on another one, to soft-RoCE, and, by the
+//! specification, to a card. **A card at the other end was never seen.** Those whose peer is a
+//! program of the same command still talk inside it. No root is needed.
+//!
+//! ```text
+//! tagmatch-hca --port roce:10.0.0.1 -- ibv_rc_pingpong -g 1
+//! tagmatch-hca --port roce:10.0.0.2 -- ibv_rc_pingpong -g 1 10.0.0.1
+//! ```
+//!
+//! - Reliable connections answer a gap in the packets' numbers at once, repeat what is not
+//!   acknowledged in time, as often as `retry_cnt` says, wait as a receiver without a buffer asks
+//!   (`rnr_retry`), carry an atomic operation out once, and ask again for the part of a READ that
+//!   was lost. Acknowledgements tell credits; as a sender the device counts none.
+//! - At most 32 packets and 64 KiB of a queue pair are under way, so that they don't overrun the
+//!   buffer of the peer's socket. That is all there is against congestion.
+//! - `--knob loss=1%`, `duplication=1%` and `reordering=1%` have packets go wrong as they leave.
+//! - The list of tags is there, for senders of any kind: the headers of tag matching are data.
+//! - A receiver behind a UDP socket doesn't see the identification of an IPv4 header, which the
+//!   ICRC covers. It is solved for, so that 16 of the check's 32 bits are left (`roce::icrc`).
+//!
+//! What is missing: version 1, whose GIDs are listed and whose packets are lost; VLANs; addresses
+//! that change while the command runs; whether a neighbour is there (`ibv_modify_qp` doesn't wait
+//! for it); marks of congestion (ECN, CNP) and source ports by flow (all packets come from 4791);
+//! segmentation by the kernel (GSO), `sendmmsg` and AF_PACKET, so each packet is a system call;
+//! unreliable connections; SEND with invalidation, which is refused.
+//!
 //! # Knobs
 //! Where no public source says what a card does, `--knob NAME=VALUE` sets it, and `ci/test hca`
 //! runs the API's tests and UCX with each behaviour. Other knobs make the devices unlike a ConnectX
@@ -63,8 +94,9 @@
 //! - x86-64, and programs of 64 bits. Others find no device that answers.
 //! - Reliable connections and datagrams. No XRC, DC, DEVX, memory windows, device memory, on-demand
 //!   paging, or resizing.
-//! - RoCE, by `--knob link_layer=ethernet`, has no network devices behind its GIDs, and no VLAN: a
-//!   program that asks for either finds none. There is no rdma_cm, and so no connection over iWARP.
+//! - RoCE by `--knob link_layer=ethernet`, which leads to no network, has no network devices behind
+//!   its GIDs, and no VLAN: a program that asks for either finds none. There is no rdma_cm, and so
+//!   no connection over iWARP.
 //! - RDMA WRITE with immediate data to a queue with a list of tags is refused.
 //! - Programs inside gain nothing by sudo or setuid (`no_new_privs`), and can't start tagmatch-hca
 //!   again.
@@ -82,7 +114,8 @@
 //! | `seccomp`, `abi`, `boundary`, `calls` | trapped calls, their structures, and their answers |
 //! | `memory`, `doorbells`, `channel` | the program's memory, registers, and descriptors of events |
 //! | `wqe`, `cqe` | requests and completions, as libmlx5 writes and reads them |
-//! | `nic` | queues, connections, and the list of tags |
+//! | `nic` | queues, connections, and the list of tags; `nic::wired`: connections over a network |
+//! | `roce` | packets of RoCE, and the sockets that carry them |
 //! | `gid` | the names of ports, and routes |
 //! | `fault`, `control`, `strikes` | what goes wrong on request, who asks for it, and when it is due |
 //! | `priority` | how soon a thread of the device gets a processor |
@@ -111,6 +144,7 @@ mod namespace;
 mod nic;
 mod priority;
 mod program;
+mod roce;
 mod seccomp;
 mod serve;
 mod settings;
@@ -192,6 +226,9 @@ fn plain(arguments: &[OsString]) -> &[OsString] {
 fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     let guardian = inherited(options)?;
     guardian::adopt()?;
+    let settings = options.settings().map_err(io::Error::other)?;
+    // An address in use is found before the program begins.
+    let network = roce::socket::Wire::open(&settings).map_err(io::Error::other)?;
     let (own, other) = Wire::pair()?;
     let mut program = guardian::start("program", &other, plain(arguments))?;
     drop(other);
@@ -205,8 +242,8 @@ fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     let first = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let first = first.ok_or(io::ErrorKind::InvalidData)?;
     guardian.say(Notice::Listener(pid), Some(std::os::fd::AsFd::as_fd(&listener)))?;
-    let settings = options.settings().map_err(io::Error::other)?;
     let server = serve::Server::new(listener, guardian, settings, first);
+    server.connect(network)?;
     own.say(Notice::Go, None)?;
     let (status, reports) = server.run();
     if let Some(place) = &options.report {

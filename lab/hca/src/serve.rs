@@ -137,6 +137,13 @@ impl Server {
         }
     }
 
+    /// Connects the Ethernet ports to their networks.
+    pub(crate) fn connect(&self, wire: crate::roce::socket::Wire) -> io::Result<()> {
+        wire.listen(&self.fabric)?;
+        self.fabric.connect(Box::new(wire));
+        Ok(())
+    }
+
     /// Serves all programs until the last one has ended. The first one's status, and what was done.
     pub(crate) fn run(mut self) -> (i32, Vec<ProcessReport>) {
         const NOW_AND_THEN: Duration = Duration::from_millis(200);

@@ -5,8 +5,9 @@ use std::str::FromStr;
 use tagmatch_model::ModelConfig;
 
 use crate::fault::TimedFault;
-use crate::gid::{GidKind, GidTable, PortGid, of_ipv4};
+use crate::gid::{GidKind, GidTable, PortGid, of_address, of_ipv4};
 use crate::knobs::DeviceKnobs;
+use crate::roce::port::RocePort;
 
 /// What the devices of one command are like.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Settings {
     /// The list of tags, and its choices. `slots` is one less than a power of two.
     pub(crate) model: ModelConfig,
     pub(crate) knobs: DeviceKnobs,
+    /// The Ethernet ports of the devices; none if no network is connected.
+    pub(crate) ports: Vec<RocePort>,
     /// What goes wrong, and when.
     pub(crate) faults: Vec<TimedFault>,
 }
@@ -71,8 +74,13 @@ impl Settings {
 
     /// Entries in a list of tags that a device may have; 0: it matches no tags.
     pub(crate) fn tags_max(&self) -> u32 {
-        let has_lists = self.knobs.max_srq > 0 && !self.knobs.is_ethernet();
+        let has_lists = self.knobs.max_srq > 0 && (self.has_network() || !self.knobs.is_ethernet());
         if has_lists { self.model.slots } else { 0 }
+    }
+
+    /// Whether the ports are connected to a network.
+    pub(crate) fn has_network(&self) -> bool {
+        !self.ports.is_empty()
     }
 
     /// The number of a device's port in its subnet.
@@ -99,7 +107,11 @@ impl Settings {
         // As mlx5's driver fills it: by address, and of each both versions.
         let subnet = (device % self.subnets as usize) as u8;
         let ipv4 = of_ipv4([10, subnet, changes, (device + 1) as u8]);
-        let rows = [link_local(Self::mac(lid)), ipv4]
+        let gids = match self.ports.get(device) {
+            Some(port) => port.addresses.iter().copied().map(of_address).collect(),
+            None => vec![link_local(Self::mac(lid)), ipv4],
+        };
+        let rows = gids
             .into_iter()
             .flat_map(|gid| kinds.iter().map(move |kind| PortGid { kind: *kind, gid }));
         for (row, gid) in table.iter_mut().zip(rows) {

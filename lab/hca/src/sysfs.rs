@@ -128,6 +128,9 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
         ib.put(&format!("ports/1/gids/{index}"), &name)?;
         if let Some(row) = row {
             ib.put(&format!("ports/1/gid_attrs/types/{index}"), row.kind.name())?;
+            if let Some(port) = settings.ports.get(at) {
+                ib.put(&format!("ports/1/gid_attrs/ndevs/{index}"), &port.interface)?;
+            }
         }
     }
     for index in 0..PKEYS as u16 {

@@ -254,7 +254,8 @@ impl<M: Memory> Function<M> {
         let lid = Settings::lid(command.device);
         let row = self.gids(lid).get(index as usize).copied();
         let row = row.ok_or(libc::EINVAL)?.ok_or(libc::ENODATA)?;
-        command.answer(abi::device::ENTRY_RESP, &gid_entry(index as u32, row));
+        let interface = self.interface(command.device);
+        command.answer(abi::device::ENTRY_RESP, &gid_entry(index as u32, row, interface));
         Ok(Undo::Nothing)
     }
 
@@ -269,7 +270,9 @@ impl<M: Memory> Function<M> {
         let room = command.length(abi::device::TABLE_ENTRIES) / size_of::<GidEntry>();
         let rows = self.gids(Settings::lid(command.device));
         let rows = rows.iter().enumerate().filter_map(|(index, row)| Some((index as u32, (*row)?)));
-        let mut entries: Vec<GidEntry> = rows.map(|(index, row)| gid_entry(index, row)).collect();
+        let interface = self.interface(command.device);
+        let mut entries: Vec<GidEntry> =
+            rows.map(|(index, row)| gid_entry(index, row, interface)).collect();
         // ib_uverbs_query_gid_table
         if entries.len() > room {
             return Err(libc::EINVAL);
@@ -281,11 +284,16 @@ impl<M: Memory> Function<M> {
         Ok(Undo::Nothing)
     }
 
+    /// The number of the network interface behind a device's GIDs; 0 if there is none.
+    fn interface(&self, device: usize) -> u32 {
+        self.adapter.settings.ports.get(device).map_or(0, |port| port.index)
+    }
+
     fn gids(&self, lid: u16) -> GidTable {
         self.adapter.fabric.ports.gids(&self.adapter.settings, lid)
     }
 }
 
-fn gid_entry(gid_index: u32, PortGid { kind, gid }: PortGid) -> GidEntry {
-    GidEntry { gid, gid_index, port_num: 1, gid_type: kind as u32, netdev_ifindex: 0 }
+fn gid_entry(gid_index: u32, PortGid { kind, gid }: PortGid, netdev_ifindex: u32) -> GidEntry {
+    GidEntry { gid, gid_index, port_num: 1, gid_type: kind as u32, netdev_ifindex }
 }

@@ -4,7 +4,9 @@ use super::{Command, Undo};
 use crate::abi::{self, CreateAh, CreatedAh, Destination, DestroyAh, OneWord};
 use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
+use crate::nic::wired::out_path;
 use crate::nic::{Function, NOWHERE, Ports};
+use crate::roce::socket::WirePath;
 use crate::settings::Settings;
 
 /// The port that a path leads to, by the LID that packets carry; [`NOWHERE`] if no port takes them.
@@ -28,8 +30,23 @@ pub(super) fn port_of(
     if !is_ethernet {
         return Ok(path.dlid);
     }
-    let to = ports.named(settings, &path.dgid).ok_or(libc::ETIMEDOUT)?;
+    let Some(to) = ports.named(settings, &path.dgid) else {
+        return if settings.has_network() { Ok(NOWHERE) } else { Err(libc::ETIMEDOUT) };
+    };
     Ok(if ports.takes(settings, to, row.kind, &path.dgid) { to } else { NOWHERE })
+}
+
+/// The path over a network to a GID that no port of this command has. `None`: the peer is inside, or
+/// packets of UDP can't go there.
+pub(super) fn network_path(
+    settings: &Settings,
+    ports: &Ports,
+    lid: u16,
+    path: &Destination,
+) -> Option<WirePath> {
+    let row = (*ports.gids(settings, lid).get(usize::from(path.sgid_index))?)?;
+    let is_inside = ports.named(settings, &path.dgid).is_some();
+    out_path(row, &path.dgid).filter(|_| settings.has_network() && !is_inside)
 }
 
 impl<M: Memory> Function<M> {

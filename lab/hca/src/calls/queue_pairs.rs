@@ -1,7 +1,7 @@
 //! Queue pairs.
 
 use super::context::MAX_QP_WR;
-use super::paths::port_of;
+use super::paths::{network_path, port_of};
 use super::{Command, Undo};
 use crate::abi::{self, CreateQp, CreatedQp, ModifyQp, QpAttributes, QpCapabilities, QueryQp};
 use crate::abi::{TwoWords, qp_flags, qp_mask};
@@ -11,6 +11,7 @@ use crate::memory::Memory;
 use crate::nic::Function;
 use crate::nic::queue_pair::{Qp, QpFacts, Receives, Sq, State, Transport};
 use crate::nic::receive_queue::{RECEIVE_MAX, Rq};
+use crate::nic::wired::Wired;
 use crate::settings::Settings;
 use crate::wqe::BLOCK;
 
@@ -131,7 +132,10 @@ impl<M: Memory> Function<M> {
             if settings.knobs.link_layer == LinkLayer::Iwarp {
                 return Err(libc::EINVAL);
             }
-            qp.to_lid = port_of(settings, &adapter.fabric.ports, qp.facts.lid, &change.dest)?;
+            let ports = &adapter.fabric.ports;
+            qp.to_lid = port_of(settings, ports, qp.facts.lid, &change.dest)?;
+            let path = network_path(settings, ports, qp.facts.lid, &change.dest);
+            qp.wire = path.map(|path| Box::new(Wired::new(path)));
         }
         let before = (qp.state, qp.attributes);
         if is_extended {

@@ -2,14 +2,18 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::disorder::Disorder;
 use super::packet::{Body, Packet};
 use super::ports::Ports;
 use crate::boundary::Call;
 use crate::fault::FaultEvent;
+use crate::roce::packet::RocePacket;
+use crate::roce::socket::{Arrived, WirePath};
 use crate::settings::Settings;
 
 /// Bytes of datagrams that may wait for one program. More are lost, as on a network.
@@ -21,6 +25,8 @@ const UNDER_WAY_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) enum Letter {
     Packet(Packet),
+    /// A packet has come over a network.
+    Arrived(Box<Arrived>),
     Call(Call),
     /// An asynchronous event happens, on one device or on all.
     Fault(Option<usize>, FaultEvent),
@@ -37,7 +43,7 @@ pub(crate) struct Inbox(Arc<Letters>);
 struct Letters {
     waiting: Mutex<VecDeque<Letter>>,
     came: Condvar,
-    /// Bytes of datagrams that wait.
+    /// Bytes of datagrams, and of packets of networks, that wait.
     datagrams: AtomicUsize,
 }
 
@@ -82,9 +88,14 @@ pub(crate) struct Fabric {
     last: AtomicU32,
     under_way: Arc<AtomicUsize>,
     pub(crate) ports: Ports,
-    /// The probability that a packet is lost, in parts per million.
-    loss: u32,
-    drawn: AtomicU64,
+    disorder: Disorder,
+    link: OnceLock<Box<dyn Link>>,
+}
+
+/// What carries packets to other machines.
+pub(crate) trait Link: fmt::Debug + Send + Sync {
+    /// Sends a packet, which may be lost.
+    fn send(&self, path: &WirePath, packet: &RocePacket);
 }
 
 /// Bytes of a message that is under way, given back when it is dropped.
@@ -103,20 +114,7 @@ impl Drop for UnderWay {
 impl Fabric {
     /// Wires on which packets are lost as the knobs say.
     pub(crate) fn new(settings: &Settings) -> Self {
-        let drawn = AtomicU64::new(settings.model.seed);
-        Fabric { loss: settings.knobs.loss, drawn, ..Fabric::default() }
-    }
-
-    /// Whether a packet is lost: SplitMix64, as in the model.
-    fn loses(&self) -> bool {
-        if self.loss == 0 {
-            return false;
-        }
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.drawn.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % 1_000_000 < self.loss.into()
+        Fabric { disorder: Disorder::new(settings), ..Fabric::default() }
     }
 
     /// The number of a new queue pair: 0 and 1 have a meaning of their own, and are never given.
@@ -143,7 +141,7 @@ impl Fabric {
 
     /// Sends a packet. One to a queue pair that nobody has is lost.
     pub(crate) fn send(&self, packet: Packet) {
-        if !self.ports.passes(packet.from_lid) || self.loses() {
+        if !self.ports.passes(packet.from_lid) || self.disorder.loses() {
             return;
         }
         let all = self.queue_pairs.read().unwrap_or_else(PoisonError::into_inner);
@@ -156,6 +154,48 @@ impl Fabric {
             }
         }
         inbox.put(Letter::Packet(packet));
+    }
+
+    /// Connects a network, once.
+    pub(crate) fn connect(&self, link: Box<dyn Link>) {
+        let _ = self.link.set(link);
+    }
+
+    /// Sends a packet out, from the port of a device.
+    pub(crate) fn send_out(&self, lid: u16, path: &WirePath, packet: &RocePacket) {
+        if self.ports.passes(lid)
+            && let Some(link) = self.link.get()
+        {
+            self.disorder.send(link.as_ref(), path, packet);
+        }
+    }
+
+    /// Sends packets that were held back long enough.
+    pub(crate) fn send_late(&self) {
+        if let Some(link) = self.link.get() {
+            self.disorder.send_late(link.as_ref());
+        }
+    }
+
+    /// Bytes that a packet of a network takes while it waits for a program.
+    pub(crate) fn room_of(arrived: &Arrived) -> usize {
+        arrived.packet.data.len() + size_of::<Arrived>()
+    }
+
+    /// A packet has come over a network. One for a queue pair that nobody has is lost, and so are
+    /// packets of which too many wait.
+    pub(crate) fn arrive(&self, arrived: Arrived) {
+        if !self.ports.passes(arrived.lid) {
+            return;
+        }
+        let all = self.queue_pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(inbox) = all.get(&arrived.packet.to) else { return };
+        let bytes = Self::room_of(&arrived);
+        if inbox.0.datagrams.fetch_add(bytes, Ordering::Relaxed) > DATAGRAMS_MAX {
+            inbox.taken(bytes);
+            return;
+        }
+        inbox.put(Letter::Arrived(Box::new(arrived)));
     }
 
     /// Takes room for a message of so many bytes; `None`: later.

@@ -60,7 +60,7 @@ impl Qp {
     }
 
     /// The peer has answered: it lives, and has buffers.
-    fn progressed(&mut self) {
+    pub(super) fn progressed(&mut self) {
         self.retries = self.attributes.0.retry_cnt;
         self.rnr_retries = self.attributes.0.rnr_retry;
         self.wait_for_answer();
@@ -128,7 +128,7 @@ impl Qp {
     }
 
     /// Ends the requests that are done, in their order.
-    fn end_done<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Vec<TagNotice> {
+    pub(super) fn end_done<M: Memory>(&mut self, adapter: &mut Adapter<M>) -> Vec<TagNotice> {
         let mut notices = Vec::new();
         while self.outstanding.front().is_some_and(|sent| sent.is_done) {
             let Some(sent) = self.outstanding.pop_front() else { break };
@@ -272,6 +272,9 @@ impl Qp {
             });
         }
         (self.deadline, self.resend_at) = (None, None);
+        if let Some(wire) = &mut self.wire {
+            wire.stop();
+        }
         self.flush(adapter);
         notices
     }

@@ -3,6 +3,7 @@
 mod adapter;
 pub(crate) mod completion_queue;
 mod counts;
+mod disorder;
 mod fabric;
 mod faults;
 mod finish;
@@ -15,6 +16,7 @@ pub(crate) mod region;
 mod respond;
 mod send;
 pub(crate) mod tags;
+pub(crate) mod wired;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use tagmatch_model::{QueuePair, Work};
 
 pub(crate) use adapter::{Adapter, AsyncNotice, Context};
 pub(crate) use counts::Counts;
-pub(crate) use fabric::{Fabric, Inbox, Letter};
+pub(crate) use fabric::{Fabric, Inbox, Letter, Link};
 pub(crate) use packet::NOWHERE;
 use packet::{Body, Packet};
 pub(crate) use ports::Ports;
@@ -34,6 +36,7 @@ use send::TagNotice;
 use crate::abi::event;
 use crate::boundary::{Answers, Objects};
 use crate::memory::Memory;
+use crate::roce::socket::Arrived;
 use crate::settings::Settings;
 use crate::wqe::RemoteAddress;
 
@@ -177,6 +180,7 @@ impl<M: Memory> Function<M> {
     fn take(&mut self, letter: Letter, answers: &impl Answers) {
         match letter {
             Letter::Packet(packet) => self.hear(packet),
+            Letter::Arrived(arrived) => self.hear_wire(*arrived),
             Letter::Call(call) => {
                 self.adapter.counts.commands += 1;
                 self.call(&call, answers);
@@ -217,6 +221,21 @@ impl<M: Memory> Function<M> {
         self.tell_tags(to, notices);
     }
 
+    fn hear_wire(&mut self, arrived: Arrived) {
+        self.adapter.inbox.taken(Fabric::room_of(&arrived));
+        let to = arrived.packet.to;
+        let Some(qp) = self.qps.get(&to) else { return };
+        let of = qp.facts.context;
+        self.warm(of);
+        // The program may have posted the receive that this message needs.
+        if !arrived.packet.operation.is_answer() {
+            self.look(|context| context == of);
+        }
+        let Some(qp) = self.qps.get_mut(&to) else { return };
+        let notices = qp.hear_wire(&mut self.adapter, arrived);
+        self.tell_tags(to, notices);
+    }
+
     /// A turn of all contexts if it is time for that, and otherwise of the warm ones.
     fn turn_at(&mut self, now: Instant) -> bool {
         if now < self.all_at {
@@ -224,6 +243,7 @@ impl<M: Memory> Function<M> {
             let warm: BTreeSet<i32> = warm.map(|(fd, _)| *fd).collect();
             return self.turn(|context| warm.contains(&context));
         }
+        self.adapter.fabric.send_late();
         let was_busy = self.turn(|_| true);
         self.all_at = now + TURN_EVERY.max(now.elapsed() * TURN_PART);
         was_busy

@@ -70,6 +70,7 @@ pub(crate) enum Request {
         to: RemoteAddress,
         message: Message,
         length: u32,
+        is_first: bool,
         is_last: bool,
     },
     Read {
@@ -108,6 +109,15 @@ impl Request {
             Request::Write { length, .. } => (*length).into(),
             Request::Read { .. } | Request::Atomic { .. } => 0,
         }
+    }
+
+    /// Packets of a network that the request takes up: those of its data, or of its answer.
+    pub(crate) fn packets(&self, mtu: u16) -> u32 {
+        let bytes = match self {
+            Request::Read { length, .. } => *length,
+            other => other.carries() as u32,
+        };
+        bytes.div_ceil(mtu.into()).max(1)
     }
 
     /// What a queue pair must allow (`ibv_modify_qp(3)`, `qp_access_flags`).

@@ -8,6 +8,7 @@ use tagmatch_model::Handle;
 use super::fabric::UnderWay;
 use super::packet::Request;
 use super::receive_queue::Rq;
+use super::wired::Wired;
 use crate::abi::{ModifyQp, qp_mask};
 use crate::wqe::{RemoteAddress, Segment};
 
@@ -83,6 +84,10 @@ pub(crate) enum Ends {
 #[derive(Debug)]
 pub(crate) struct Outstanding {
     pub(crate) psn: u32,
+    /// Numbers that it takes up: one inside this command, and one for each packet on a network.
+    pub(crate) span: u32,
+    /// Packets of the answer that have come over a network.
+    pub(crate) received: u32,
     pub(crate) request: Request,
     pub(crate) ends: Ends,
     pub(crate) into: AnswerRoom,
@@ -219,6 +224,8 @@ pub(crate) struct Qp {
     pub(crate) attributes: Attributes,
     /// The port of the peer: the LID that packets carry.
     pub(crate) to_lid: u16,
+    /// The connection to a peer at the other end of a network.
+    pub(crate) wire: Option<Box<Wired>>,
     pub(crate) sq: Sq,
     pub(crate) receives: Receives,
     pub(crate) async_events: u32,
@@ -301,6 +308,7 @@ impl Qp {
             state: State::Reset,
             attributes: Attributes::default(),
             to_lid: 0,
+            wire: None,
             sq,
             receives,
             async_events: 0,
@@ -375,6 +383,9 @@ impl Qp {
                 self.psn = self.attributes.0.sq_psn & 0xff_ffff;
                 self.retries = self.attributes.0.retry_cnt;
                 self.rnr_retries = self.attributes.0.rnr_retry;
+                if let Some(wire) = &mut self.wire {
+                    wire.start(self.psn);
+                }
             }
             State::Drained => {
                 self.tells_drained = change.attr_mask & qp_mask::EN_SQD_ASYNC_NOTIFY != 0
@@ -387,6 +398,7 @@ impl Qp {
 
     fn reset(&mut self) {
         self.outstanding.clear();
+        self.wire = None;
         self.parts = None;
         self.tag_requests.clear();
         (self.resend_at, self.deadline) = (None, None);

@@ -16,10 +16,10 @@ use crate::memory::Memory;
 use crate::wqe::{Atomic, RemoteAddress};
 
 /// Old values of atomic operations that are kept for a peer that asks again.
-const ATOMICS_KEPT: usize = 16;
+pub(super) const ATOMICS_KEPT: usize = 16;
 
 /// What becomes of a request of the peer.
-enum Answer {
+pub(super) enum Answer {
     Acknowledge,
     Data(Arc<[u8]>),
     NotReady,
@@ -148,7 +148,7 @@ impl Qp {
     ) -> Answer {
         match request {
             Request::Send(message) => self.take_message(adapter, message),
-            Request::Write { to, message, length, is_last } => {
+            Request::Write { to, message, length, is_last, .. } => {
                 self.write(adapter, *to, message, is_last.then_some(*length))
             }
             Request::Read { from, length } => match self.read(adapter, *from, *length) {
@@ -169,24 +169,33 @@ impl Qp {
     }
 
     /// The peer asks for what it may not have: this queue pair fails, too, and says so.
-    fn refuse_access<M: Memory>(&self, adapter: &mut Adapter<M>, why: Syndrome) -> Answer {
+    pub(super) fn refuse_access<M: Memory>(
+        &self,
+        adapter: &mut Adapter<M>,
+        why: Syndrome,
+    ) -> Answer {
         self.notice(adapter, event::QP_ACCESS_ERR);
         Answer::Refuse(why)
     }
 
-    /// Whether a request is one that the queue pair takes: InfiniBand 9.7.4.1.
-    fn takes(&self, request: &Request, reads: u8, mtu: u16) -> bool {
+    /// Whether the peer may do this to the memory of the program.
+    pub(super) fn allows(&self, wanted: u32) -> bool {
         let mut allowed = self.attributes.0.qp_access_flags;
         if self.attributes.0.max_dest_rd_atomic == 0 {
             // to_mlx5_access_flags
             allowed &= access::REMOTE_WRITE;
         }
-        request.wanted() & !allowed == 0
+        wanted & !allowed == 0
+    }
+
+    /// Whether a request is one that the queue pair takes: InfiniBand 9.7.4.1.
+    fn takes(&self, request: &Request, reads: u8, mtu: u16) -> bool {
+        self.allows(request.wanted())
             && reads <= self.attributes.reads_taken()
             && has_right_lengths(request.length(), mtu, self.attributes.mtu())
     }
 
-    fn read<M: Memory>(
+    pub(super) fn read<M: Memory>(
         &self,
         adapter: &mut Adapter<M>,
         from: RemoteAddress,
@@ -207,7 +216,7 @@ impl Qp {
     }
 
     /// Changes eight bytes, and gives the old ones: in the byte order of the machine, as mlx5 does.
-    fn change_word<M: Memory>(
+    pub(super) fn change_word<M: Memory>(
         &self,
         adapter: &mut Adapter<M>,
         to: RemoteAddress,
@@ -236,7 +245,7 @@ impl Qp {
     }
 
     /// Carries out a part of a WRITE. `ended`: the length of the whole, with its last part.
-    fn write<M: Memory>(
+    pub(super) fn write<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
         to: RemoteAddress,
@@ -275,14 +284,14 @@ impl Qp {
         Answer::Acknowledge
     }
 
-    fn has_tags<M: Memory>(&self, adapter: &Adapter<M>) -> bool {
+    pub(super) fn has_tags<M: Memory>(&self, adapter: &Adapter<M>) -> bool {
         match self.receives {
             Receives::Shared(srq) => adapter.srqs.get(&srq).is_some_and(|srq| srq.tags.is_some()),
             Receives::Own(_) => false,
         }
     }
 
-    fn available<M: Memory>(&self, adapter: &Adapter<M>) -> u32 {
+    pub(super) fn available<M: Memory>(&self, adapter: &Adapter<M>) -> u32 {
         match &self.receives {
             Receives::Own(queue) => queue.available(),
             Receives::Shared(srq) => adapter.srqs.get(srq).map_or(0, |srq| srq.available()),
@@ -317,7 +326,11 @@ impl Qp {
             .source(attributes.dest_qp_num, attributes.dest.dlid, false)
     }
 
-    fn take_message<M: Memory>(&mut self, adapter: &mut Adapter<M>, message: &Message) -> Answer {
+    pub(super) fn take_message<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        message: &Message,
+    ) -> Answer {
         if self.has_tags(adapter) {
             return self.take_tagged(adapter, message);
         }
@@ -392,7 +405,7 @@ impl Qp {
         }
     }
 
-    fn take_datagram<M: Memory>(
+    pub(super) fn take_datagram<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
         packet: &Packet,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tagmatch_model::Handle;
 
 use super::adapter::{Adapter, AsyncNotice, ScatterError};
-use super::packet::{Body, Message, NOWHERE, Packet, Request, next_psn};
+use super::packet::{Body, Message, NOWHERE, Packet, Request};
 use super::queue_pair::{
     AnswerRoom, Ends, Outstanding, Parts, Qp, Receives, State, TagRequest, Transport,
 };
@@ -112,10 +112,11 @@ impl Qp {
     ) -> bool {
         let Some(under_way) = adapter.fabric.take_room(request.carries()) else { return false };
         let psn = self.psn;
-        self.psn = next_psn(psn);
+        let span = self.span(&request);
+        self.psn = psn.wrapping_add(span) & 0xff_ffff;
         let reads = if request.is_answered() { self.reads_under_way() + 1 } else { 0 };
         // While the peer is not ready, it would only refuse this one, too.
-        if self.resend_at.is_none() {
+        if self.resend_at.is_none() && self.wire.is_none() {
             let body = Body::Request { psn, reads, request: request.clone() };
             adapter.fabric.send(self.packet(adapter, body));
         }
@@ -124,6 +125,8 @@ impl Qp {
         }
         self.outstanding.push_back(Outstanding {
             psn,
+            span,
+            received: 0,
             request,
             ends,
             into,
@@ -131,6 +134,7 @@ impl Qp {
             is_done: false,
             _under_way: under_way,
         });
+        self.pump(adapter);
         true
     }
 
@@ -146,6 +150,8 @@ impl Qp {
             return sent;
         }
         self.look_at_clock(adapter, &mut sent);
+        sent.notices.extend(self.pump_replies(adapter));
+        sent.was_busy |= self.has_replies();
         if !matches!(self.state, State::ReadyToSend | State::Drained) {
             return sent;
         }
@@ -197,6 +203,9 @@ impl Qp {
     }
 
     pub(super) fn resend<M: Memory>(&mut self, adapter: &mut Adapter<M>) {
+        if self.resend_on_wire(adapter) {
+            return;
+        }
         for sent in self.outstanding.iter().filter(|sent| !sent.is_done) {
             let psn = sent.psn;
             let reads = sent.reads;
@@ -216,7 +225,7 @@ impl Qp {
                 if !self.may_read() {
                     return false;
                 }
-                let part = (length - done).min(PART);
+                let part = (length - done).min(self.wire_read_part().unwrap_or(PART));
                 let is_last = done + part == length;
                 let at = remote.at.wrapping_add(done.into());
                 let request = Request::Read { from: RemoteAddress { at, ..remote }, length: part };
@@ -249,7 +258,8 @@ impl Qp {
     /// The next part of a READ or WRITE of the program.
     fn advance_parts<M: Memory>(&mut self, adapter: &mut Adapter<M>, sent: &mut Sent) -> bool {
         let Some(parts) = self.parts.take() else { return false };
-        let part = (parts.length - parts.done).min(PART);
+        let read_part = self.wire_read_part().filter(|_| parts.is_read);
+        let part = (parts.length - parts.done).min(read_part.unwrap_or(PART));
         if !self.has_room(part as usize) || parts.is_read && !self.may_read() {
             self.parts = Some(parts);
             return false;
@@ -298,7 +308,8 @@ impl Qp {
                 is_solicited: parts.is_solicited,
             };
             let length = parts.length;
-            let request = Request::Write { to: remote, message, length, is_last };
+            let is_first = parts.done == 0;
+            let request = Request::Write { to: remote, message, length, is_first, is_last };
             self.issue(adapter, request, ends, AnswerRoom::default())
         };
         if !is_begun {
@@ -559,6 +570,13 @@ impl Qp {
         let is_own_key = to.qkey >> 31 != 0;
         let qkey = if is_own_key { self.attributes.0.qkey } else { to.qkey };
         let (to_lid, route) = self.route(adapter, &to);
+        if to_lid == NOWHERE
+            && let Some(path) = self.datagram_path(adapter, &to)
+        {
+            self.send_datagram_out(adapter, &path, (to.qpn, qkey), &message);
+            self.succeed(adapter, &ends);
+            return Ok(true);
+        }
         adapter.fabric.send(Packet {
             to: to.qpn,
             from: self.facts.number,

@@ -12,6 +12,7 @@ mod programs;
 mod receives;
 mod refusals;
 mod tags;
+mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

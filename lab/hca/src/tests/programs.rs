@@ -93,6 +93,8 @@ pub(super) struct TestLink {
     pub(super) reads_taken: u8,
     pub(super) timeout: u8,
     pub(super) retries: u8,
+    /// The GID of the peer's port, if the path has one.
+    pub(super) gid: Option<[u8; 16]>,
 }
 
 impl Default for TestLink {
@@ -105,6 +107,7 @@ impl Default for TestLink {
             reads_taken: 4,
             timeout: 1,
             retries: 1,
+            gid: None,
         }
     }
 }
@@ -159,6 +162,7 @@ pub(super) fn settings() -> Settings {
         is_interruptible: false,
         model,
         knobs: DeviceKnobs::default(),
+        ports: Vec::new(),
         faults: Vec::new(),
     }
 }
@@ -455,6 +459,9 @@ impl Program {
             ..ModifyQp::default()
         };
         (ready.dest.dlid, ready.dest.port_num) = (1, 1);
+        if let Some(dgid) = self.link.gid {
+            (ready.dest.dgid, ready.dest.is_global, ready.dest.sgid_index) = (dgid, 1, 1);
+        }
         self.modify(qp, ready).unwrap();
         let send = ModifyQp {
             attr_mask: STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC,
