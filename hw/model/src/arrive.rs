@@ -9,7 +9,7 @@ use crate::knob_values::InTwo;
 use crate::list::ModelEntry;
 use crate::nic::Nic;
 use crate::slots::Handle;
-use crate::transfers::{HEADERS_BYTES, QUEUE_PAIR_FAILED, Transfer, TransferState};
+use crate::transfers::{FailureTime, HEADERS_BYTES, QUEUE_PAIR_FAILED, Transfer, TransferState};
 
 /// A message that arrived on a queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,19 @@ impl Arrival {
 }
 
 impl Nic {
+    /// When the queue pair of a message fails, if it does.
+    fn draw_failure(&mut self, matches: bool) -> Option<FailureTime> {
+        if matches && let Some(asked) = self.fails_at_match.take() {
+            self.failed_at_match += 1;
+            return Some(asked);
+        }
+        if !self.knobs.queue_pair_error.draw(&mut self.random) {
+            return None;
+        }
+        let is_before = self.random.below(2) == 0;
+        Some(if is_before { FailureTime::Before } else { FailureTime::After })
+    }
+
     /// Accepts a message, and says where its bytes go.
     pub fn arrive(&mut self, message: &Arrival) -> Verdict {
         let queue_pair = message.queue_pair;
@@ -119,8 +132,8 @@ impl Nic {
         if !(self.is_ready() || takes_match) {
             return Verdict::NotReady;
         }
-        let fails = self.knobs.queue_pair_error.draw(&mut self.random);
-        if fails && self.random.below(2) == 0 {
+        let failure = self.draw_failure(matches);
+        if failure == Some(FailureTime::Before) {
             self.fail(queue_pair, QUEUE_PAIR_FAILED);
             return Verdict::Dropped;
         }
@@ -133,7 +146,7 @@ impl Nic {
             Parsed::Eager(tmh) => self.eager(message, tmh),
             Parsed::Rendezvous(tmh, rvh) => self.rendezvous(message, tmh, rvh),
         };
-        if fails {
+        if failure == Some(FailureTime::After) {
             self.fail(queue_pair, QUEUE_PAIR_FAILED);
         }
         self.settle();

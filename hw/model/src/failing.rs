@@ -6,9 +6,21 @@ use crate::completion::{Completion, QueuePair};
 use crate::fault::Fault;
 use crate::nic::Nic;
 use crate::slots::Handle;
-use crate::transfers::{Due, HEADERS_BYTES, READ_FAILED, Transfer, TransferState, Work};
+use crate::transfers::{
+    Due, FailureTime, HEADERS_BYTES, READ_FAILED, Transfer, TransferState, Work,
+};
 
 impl Nic {
+    /// Has the queue pair of the next message that an entry matches fail.
+    pub fn fail_at_match(&mut self, when: FailureTime) {
+        self.fails_at_match = Some(when);
+    }
+
+    /// How often a queue pair has failed as [`Nic::fail_at_match`] says.
+    pub fn failed_at_match(&self) -> u64 {
+        self.failed_at_match
+    }
+
     /// Completes a match whose data will never arrive with an error. `None`: it has completed.
     pub(crate) fn flush(&mut self, completion: Option<Completion>, after: u64) {
         let Some(completion) = completion else { return };

@@ -116,4 +116,4 @@ pub use nic::Nic;
 pub use nic_step::NicStep;
 pub use operation::{Operation, OperationKind, PostError};
 pub use slots::Handle;
-pub use transfers::{HEADERS_BYTES, QUEUE_PAIR_FAILED, READ_FAILED, Work};
+pub use transfers::{FailureTime, HEADERS_BYTES, QUEUE_PAIR_FAILED, READ_FAILED, Work};

@@ -13,7 +13,7 @@ use crate::operation::{Command, Commands, Operation, OperationKind, PostError};
 use crate::queues::Queues;
 use crate::random::Random;
 use crate::slots::{Handle, Slots};
-use crate::transfers::{Transfers, Work};
+use crate::transfers::{FailureTime, Transfers, Work};
 
 /// A tag-matching NIC with its driver, as a pure state machine: no input or output and no clock,
 /// and every random choice follows from the seed. It holds no payload: it decides where bytes go,
@@ -42,6 +42,9 @@ pub struct Nic {
     /// The count of the last operation that carried one.
     pub(crate) posted_count: u16,
     pub(crate) in_error: BTreeSet<QueuePair>,
+    /// See [`Nic::fail_at_match`].
+    pub(crate) fails_at_match: Option<FailureTime>,
+    pub(crate) failed_at_match: u64,
     pub(crate) faults: Faults,
     /// See [`Nic::phase_missed`].
     pub(crate) phase_missed: u64,
@@ -73,6 +76,8 @@ impl Nic {
             polled_count: knobs.first_count,
             posted_count: knobs.first_count,
             in_error: BTreeSet::new(),
+            fails_at_match: None,
+            failed_at_match: 0,
             faults: Faults::default(),
             phase_missed: 0,
             is_manual: false,

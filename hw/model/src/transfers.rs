@@ -8,6 +8,15 @@ use crate::{Completion, Handle};
 /// Bytes in TMH and RVH together.
 pub const HEADERS_BYTES: usize = TMH_BYTES + RVH_BYTES;
 
+/// When a queue pair fails at a message that an entry matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureTime {
+    /// Before the message, so that the entry stays.
+    Before,
+    /// After the message, so that the entry is used up. Data that completes apart never does.
+    After,
+}
+
 /// The reason of a failure that [`Knobs::queue_pair_error`](crate::Knobs::queue_pair_error) caused.
 pub const QUEUE_PAIR_FAILED: &str = "the queue pair failed";
 /// The reason of a failure whose cause is a READ that failed.

@@ -4,8 +4,8 @@ mod host;
 
 use tagmatch_device::tm::Tmh;
 use tagmatch_model::{
-    Chance, Completion, Delay, Fault, Knobs, ModelConfig, Operation, OperationKind, PostError,
-    QueuePair, TmInfo, Verdict, WcFlags, WcOpcode, WcStatus,
+    Chance, Completion, Delay, FailureTime, Fault, Knobs, ModelConfig, Operation, OperationKind,
+    PostError, QueuePair, TmInfo, Verdict, WcFlags, WcOpcode, WcStatus,
 };
 
 use host::{Host, exposed, rendezvous, with};
@@ -404,6 +404,28 @@ fn waiting_transfers_end_with_their_queue_pair() {
         let flushed = seen.iter().filter(|c| c.status == WcStatus::FlushError).map(|c| c.wr_id);
         assert_eq!(flushed.collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!((host.fins.len(), host.nic.slots_taken()), (1, 0));
+    }
+}
+
+/// The next message that matches, and no other.
+#[test]
+fn a_queue_pair_fails_on_request_before_a_match_or_after_it() {
+    for (when, taken) in [(FailureTime::Before, 1), (FailureTime::After, 0)] {
+        let mut host = with(Knobs::default().packet_bytes(64));
+        host.add(1, 1, 0);
+        host.nic.fail_at_match(when);
+        assert!(matches!(host.eager(4, 2, b""), Verdict::Ordinary { .. }));
+        let is_before = when == FailureTime::Before;
+        assert_eq!(host.eager(4, 1, &[7; 100]) == Verdict::Dropped, is_before);
+        let seen = received(host.completions());
+        let statuses: Vec<WcStatus> = seen.iter().skip(1).map(|c| c.status).collect();
+        let lost = [WcStatus::Success, WcStatus::FlushError];
+        assert_eq!(statuses, if is_before { &[][..] } else { &lost });
+        assert_eq!((host.nic.slots_taken(), host.nic.failed_at_match()), (taken, 1));
+        assert_eq!(host.broken, [QueuePair(4)]);
+        host.add(3, 1, 1);
+        assert!(matches!(host.eager(5, 1, b"again"), Verdict::Payload { .. }));
+        host.assert_no_faults();
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Parser;
 use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
-use crate::fault::TimedFault;
+use crate::fault::{self, FaultError, TimedFault};
 use crate::knobs::{DEVICE_KNOBS, DeviceKnobs, LinkLayer};
 use crate::roce::port::{PortChoice, PortError, RocePort};
 use crate::settings::{Location, Settings};
@@ -52,12 +52,11 @@ pub(crate) struct Options {
     pub(crate) knobs: Vec<String>,
 
     /// A fault, and how long after the program's start, as `500ms:outage 2s`; may be
-    /// repeated. A program asks for the same by a line `outage 2s` in the file
-    /// /sys/class/tagmatch-hca/control. An outage loses all packets; `down 2s` is an outage that
-    /// the port says; `event NAME` is an asynchronous event, of CQ_ERR, QP_FATAL and SRQ_ERR with
-    /// the number of a queue behind it, or of all.
+    /// repeated. `tagmatch-hca ctl outage 2s` asks for the same while the device runs, and so does
+    /// a program by a line `outage 2s` in the file /sys/class/tagmatch-hca/control. All faults:
+    /// `--fault help`.
     #[arg(long = "fault", value_name = "TIME:FAULT")]
-    pub(crate) faults: Vec<TimedFault>,
+    pub(crate) faults: Vec<String>,
 
     /// Write a JSON report of each process to a file, or to standard error (-).
     #[arg(long, value_name = "FILE")]
@@ -76,7 +75,7 @@ pub(crate) struct Options {
     pub(crate) wire: Option<i32>,
 
     /// The program and its arguments.
-    #[arg(required_unless_present = "knobs", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present_any = ["knobs", "faults"], trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<OsString>,
 }
 
@@ -89,6 +88,8 @@ pub(crate) enum OptionError {
     NoKnob { text: String },
     #[error("a program is missing: tagmatch-hca [OPTIONS] -- PROGRAM")]
     NoProgram,
+    #[error("--fault: {0}")]
+    Fault(#[from] FaultError),
     #[error("--fault: there is no mlx5_{0}")]
     NoDevice(u32),
     #[error("--port was given {0} times, for {1} devices: roce needs one for each device")]
@@ -129,12 +130,25 @@ fn page() -> String {
 
 /// All knobs with their meanings, for a terminal.
 fn help() -> String {
+    let head =
+        "--knob NAME=VALUE; --knob random: all that tells of the list of tags, drawn from --seed\n";
+    let named = |(name, right, meaning)| (format!("{name}: {right}"), meaning);
+    folded(head, described().map(named))
+}
+
+/// All faults with their meanings, for a terminal.
+fn help_on_faults() -> String {
+    let head = "--fault TIME:FAULT; while it runs: tagmatch-hca ctl FAULT; behind a fault, mlx5_1 \
+                says that this device alone is meant\n";
+    folded(head, fault::help())
+}
+
+/// A list of things with their meanings, in lines for a terminal.
+fn folded(head: &str, described: impl Iterator<Item = (String, String)>) -> String {
     const WIDTH: usize = 90;
-    let mut text = String::from(
-        "--knob NAME=VALUE; --knob random: all that tells of the list of tags, drawn from --seed\n",
-    );
-    for (name, right, meaning) in described() {
-        text += &format!("\n{name}: {right}\n   ");
+    let mut text = head.to_owned();
+    for (name, meaning) in described {
+        text += &format!("\n{name}\n   ");
         let mut width = 0;
         for word in meaning.split(' ') {
             if width + word.len() > WIDTH {
@@ -150,8 +164,17 @@ fn help() -> String {
 }
 
 impl Options {
-    /// The answer to `--knob help`.
+    /// The answer to `--knob help` and `--fault help`.
     pub(crate) fn help(&self) -> Option<String> {
+        let on_faults = self.faults.iter().find_map(|fault| match fault.as_str() {
+            "help" => Some(help_on_faults()),
+            "help=page" => Some(fault::page()),
+            _ => None,
+        });
+        on_faults.or_else(|| self.help_on_knobs())
+    }
+
+    fn help_on_knobs(&self) -> Option<String> {
         self.knobs.iter().find_map(|knob| match knob.as_str() {
             "help" => Some(help()),
             "help=page" => Some(page()),
@@ -193,8 +216,10 @@ impl Options {
         }
         let first = sysfs::first_free();
         let devices: Vec<u32> = (first..first + self.devices).collect();
-        let named = self.faults.iter().filter_map(|timed| timed.fault.device());
-        if let Some(missing) = named.into_iter().find(|device| !devices.contains(device)) {
+        let faults: Vec<TimedFault> =
+            self.faults.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        let mut named = faults.iter().filter_map(|timed| timed.fault.device);
+        if let Some(missing) = named.find(|device| !devices.contains(device)) {
             return Err(OptionError::NoDevice(missing));
         }
         let places = self.places.clone();
@@ -206,7 +231,6 @@ impl Options {
             knobs.link_layer = LinkLayer::Ethernet;
             knobs.mtu = Some(knobs.mtu.map_or(mtu, |wanted| wanted.min(mtu)));
         }
-        let faults = self.faults.clone();
         Ok(Settings { devices, places, subnets, is_interruptible, model, knobs, ports, faults })
     }
 
@@ -270,10 +294,12 @@ mod tests {
         assert!(settings.are_connected(1, 3) && !settings.are_connected(1, 2));
     }
 
-    /// `tagmatch-hca --knob help=page > lab/hca/knobs.md` writes it anew.
+    /// `tagmatch-hca --knob help=page > lab/hca/knobs.md` writes it anew, and `--fault help=page`
+    /// the other one.
     #[test]
-    fn the_page_lists_every_knob() {
+    fn the_page_lists_every_knob_and_every_fault() {
         assert_eq!(include_str!("../knobs.md"), page());
+        assert_eq!(include_str!("../faults.md"), fault::page());
     }
 
     #[test]
@@ -288,7 +314,12 @@ mod tests {
             assert!(meaning.contains("Default: "), "{name}");
         }
         assert!(text.lines().all(|line| line.len() < 140), "{text}");
-        assert_eq!(help("--knob wake=never -- true"), None);
+        let text = help("--fault help").unwrap();
+        for (name, _) in fault::help() {
+            assert!(text.contains(&format!("\n{name}\n    ")), "{name}");
+        }
+        assert!(text.lines().all(|line| line.len() < 140), "{text}");
+        assert_eq!(help("--knob wake=never --fault 1s:outage -- true"), None);
         assert_eq!(settings("--knob wake=never").map(drop), Ok(()));
     }
 

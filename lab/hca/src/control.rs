@@ -2,13 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, mknodat};
-
-use crate::fault::{DeviceFault, FaultError};
 
 /// Where a program finds the file below `/sys/class`.
 pub(crate) const PATH: &str = "tagmatch-hca/control";
@@ -44,8 +42,12 @@ impl ControlFile {
         Ok(ControlFile { file: options.open(class.join(PATH))?, rest: Vec::new() })
     }
 
-    /// The faults of the lines that have come.
-    pub(crate) fn take(&mut self) -> Vec<Result<DeviceFault, FaultError>> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The lines that have come.
+    pub(crate) fn take(&mut self) -> Vec<String> {
         let mut bytes = [0; LINE_MAX];
         let Ok(count) = self.file.read(&mut bytes) else { return Vec::new() };
         self.rest.extend_from_slice(&bytes[..count]);
@@ -58,42 +60,34 @@ impl ControlFile {
         let rest = self.rest.split_off(end + 1);
         let lines = std::mem::replace(&mut self.rest, rest);
         let lines = String::from_utf8_lossy(&lines);
-        lines.lines().filter(|line| !line.trim().is_empty()).map(str::parse).collect()
-    }
-}
-
-impl AsFd for ControlFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        lines.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::time::Duration;
 
     use super::*;
 
     #[test]
-    fn each_line_is_a_fault_and_a_line_without_end_is_forgotten() {
+    fn each_line_is_taken_and_a_line_without_end_is_forgotten() {
         let class = std::env::temp_dir().join(format!("tagmatch-hca-{}", std::process::id()));
         std::fs::create_dir_all(class.join("tagmatch-hca")).unwrap();
         make(&class).unwrap();
         let mut control = ControlFile::at(&class).unwrap();
         let mut program = OpenOptions::new().write(true).open(class.join(PATH)).unwrap();
         std::fs::remove_dir_all(&class).unwrap();
-        assert_eq!(control.take(), []);
-        let outage = DeviceFault::Outage { device: None, lasts: Duration::from_secs(1) };
+        assert_eq!(control.take(), [""; 0]);
         program.write_all(b"outage 1s\n\nfire\nouta").unwrap();
-        assert_eq!(control.take(), [Ok(outage), Err(FaultError::DeviceFault)]);
+        assert_eq!(control.take(), ["outage 1s", "fire"]);
         program.write_all(b"ge 1s\n").unwrap();
-        assert_eq!(control.take(), [Ok(outage)]);
+        assert_eq!(control.take(), ["outage 1s"]);
         for _ in 0..3 {
             program.write_all(&[0xff; LINE_MAX]).unwrap();
-            assert_eq!(control.take(), []);
+            assert_eq!(control.take(), [""; 0]);
         }
         program.write_all(b"\noutage 1s\n").unwrap();
-        assert_eq!(control.take().last(), Some(&Ok(outage)));
+        assert_eq!(control.take().last().map(String::as_str), Some("outage 1s"));
     }
 }

@@ -96,10 +96,15 @@ impl Default for DeviceKnobs {
     }
 }
 
-/// A probability in parts per million.
-fn probability(text: &str) -> Option<u32> {
+/// A probability as text, such as 0.1%, in parts per million.
+pub(crate) fn parts_per_million(text: &str) -> Option<u32> {
     let percent: f64 = text.strip_suffix('%')?.parse().ok()?;
-    (0.0..=100.0).contains(&percent).then_some((percent * 1e4).round() as u32)
+    (0.0..=100.0).contains(&percent).then(|| (percent * 1e4).round() as u32)
+}
+
+/// A partition key as text, such as 0x8001.
+pub(crate) fn partition_key(text: &str) -> Option<u16> {
+    u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// All settings of a device.
@@ -169,21 +174,21 @@ pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
         meaning: "The probability that a packet is lost, drawn from --seed. Here a message is one \
                   packet, but for READs and WRITEs in parts of 256 KiB; on a network (`--port \
                   roce`) it is one packet, lost as it leaves. Default: 0%.",
-        set: |knobs, text| probability(text).map(|loss| knobs.loss = loss),
+        set: |knobs, text| parts_per_million(text).map(|loss| knobs.loss = loss),
     },
     DeviceKnob {
         name: "duplication",
         right: "a probability: 0% to 100%, as 0.1%",
         meaning: "The probability that a packet leaves for a network twice, drawn from --seed. \
                   Default: 0%.",
-        set: |knobs, text| probability(text).map(|twice| knobs.duplication = twice),
+        set: |knobs, text| parts_per_million(text).map(|twice| knobs.duplication = twice),
     },
     DeviceKnob {
         name: "reordering",
         right: "a probability: 0% to 100%, as 0.1%",
         meaning: "The probability that a packet to a network is held back, drawn from --seed: \
                   until some others have overtaken it, or for 2 ms or somewhat more. Default: 0%.",
-        set: |knobs, text| probability(text).map(|late| knobs.reordering = late),
+        set: |knobs, text| parts_per_million(text).map(|late| knobs.reordering = late),
     },
     DeviceKnob {
         name: "needs_doorbell",
@@ -214,9 +219,8 @@ pub(crate) const DEVICE_KNOBS: &[DeviceKnob] = &[
                   the tables in turns. Packets between queue pairs whose keys differ in their \
                   lower 15 bits, or have the highest bit both clear, are lost. Default: 0xffff.",
         set: |knobs, text| {
-            let key = |text: &str| u16::from_str_radix(text.strip_prefix("0x")?, 16).ok();
             let table = |text: &str| {
-                let keys: Vec<u16> = text.split(',').map(key).collect::<Option<_>>()?;
+                let keys: Vec<u16> = text.split(',').map(partition_key).collect::<Option<_>>()?;
                 (keys.len() <= PKEYS).then_some(keys)
             };
             knobs.pkeys = text.split('/').map(table).collect::<Option<_>>()?;

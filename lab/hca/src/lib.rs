@@ -75,20 +75,13 @@
 //! message that is lost with its connection likewise. The errata of a firmware are not modelled.
 //!
 //! # Faults
-//! `--fault "500ms:outage 2s"` has something go wrong so long after the program's start. A program
-//! asks for the same at once by a line in a file: `echo "outage 2s" >
+//! `--fault "500ms:outage 2s"` has something go wrong so long after the program's start, and
+//! `tagmatch-hca ctl outage 2s` at once, from outside or inside (of the same user, in the same
+//! network namespace). A program asks for the same by a line in a file: `echo "outage 2s" >
 //! /sys/class/tagmatch-hca/control`. Behind a fault, `mlx5_1` says that one device alone is meant.
+//! The report (`--report`) counts them for each process. `--fault help` prints this table:
 //!
-//! - `outage 2s`: all packets from and to the ports are lost. The ports know nothing of it. Senders
-//!   repeat what is not answered, after their timeout (but 100 ms at least) and as often as
-//!   `retry_cnt` says, and then fail.
-//! - `down 2s`: an outage that the ports say, by PORT_ERR, their state, and PORT_ACTIVE at its end.
-//! - `event NAME`: an asynchronous event. PORT_ERR, PORT_ACTIVE, PKEY_CHANGE, SM_CHANGE and
-//!   CLIENT_REREGISTER are said and change nothing. LID_CHANGE gives the ports other LIDs, so that
-//!   packets to the old ones are lost; GID_CHANGE gives subnets other prefixes, and Ethernet ports
-//!   other IPv4 addresses, so that no new path leads to the old ones. (Files of sysfs stay.)
-//!   CQ_ERR, SRQ_ERR and QP_FATAL break queues, with their queue pairs: all queues, or the one
-//!   whose number stands behind the name (`ibv_get_srq_num`, `qp_num`).
+#![doc = include_str!("../faults.md")]
 //!
 //! # Limits
 //! - x86-64, and programs of 64 bits. Others find no device that answers.
@@ -117,7 +110,7 @@
 //! | `nic` | queues, connections, and the list of tags; `nic::wired`: connections over a network |
 //! | `roce` | packets of RoCE, and the sockets that carry them |
 //! | `gid` | the names of ports, and routes |
-//! | `fault`, `control`, `strikes` | what goes wrong on request, who asks for it, and when it is due |
+//! | `fault`, `control`, `control_socket`, `ctl`, `strikes` | what goes wrong on request, who asks for it, and when it is due |
 //! | `priority` | how soon a thread of the device gets a processor |
 
 #![allow(
@@ -131,7 +124,9 @@ mod calls;
 mod channel;
 mod command_line;
 mod control;
+mod control_socket;
 mod cqe;
+mod ctl;
 mod doorbells;
 mod fault;
 #[doc(hidden)]
@@ -170,6 +165,9 @@ use wire::{Notice, Wire};
 
 /// Runs the command with these arguments, of which the first is not its name.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    if arguments.first().is_some_and(|first| first == "ctl") {
+        return ctl::run(&arguments[1..]);
+    }
     let name = OsString::from("tagmatch-hca");
     let options = match Options::try_parse_from([name].iter().chain(&arguments)) {
         Ok(options) => options,

@@ -23,7 +23,7 @@ use crate::nic::{Counts, Fabric, Function, Inbox, Letter};
 use crate::seccomp::{Listener, Trapped};
 use crate::settings::Settings;
 use crate::strikes::Strikes;
-use crate::sysfs;
+use crate::sysfs::{self, PortFiles};
 use crate::wire::{Notice, Wire};
 
 /// What the device has done for a process, for its report.
@@ -106,6 +106,7 @@ pub(crate) struct Server {
     /// The files of counters, and what stands in them.
     counters: Vec<(Option<File>, u64)>,
     strikes: Strikes,
+    port_files: PortFiles,
     /// The first program, and the status of its end.
     first: Pid,
     status: Option<i32>,
@@ -116,7 +117,10 @@ impl Server {
         let (released, receiver) = channel();
         let pid = first.as_raw_nonzero().get();
         let counters = sysfs::counters(pid, &settings);
-        let strikes = Strikes::new(pid, &settings);
+        // The guardian, which has started this process, is the one that users know.
+        let own = std::os::unix::process::parent_id();
+        let strikes = Strikes::new(pid, Some(own), &settings);
+        let port_files = PortFiles::open(pid, &settings);
         let fabric = Fabric::new(&settings);
         Server {
             gate: Gate {
@@ -132,6 +136,7 @@ impl Server {
             reports: Vec::new(),
             counters: counters.into_iter().map(|file| (file, 0)).collect(),
             strikes,
+            port_files,
             first,
             status: None,
         }
@@ -157,8 +162,8 @@ impl Server {
                 if let Some(guardian) = &guardian_fd {
                     fds.push(PollFd::new(guardian, PollFlags::empty()));
                 }
-                if let Some(control) = self.strikes.control() {
-                    fds.push(PollFd::from_borrowed_fd(control, PollFlags::IN));
+                for fd in self.strikes.descriptors() {
+                    fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
                 }
                 let fixed = fds.len();
                 let processes: Vec<i32> = self.served.keys().copied().collect();
@@ -213,14 +218,21 @@ impl Server {
 
     /// Has happen what is due.
     fn strike(&mut self) {
-        for strike in self.strikes.due() {
-            strike.apply(&self.fabric.ports);
-            if let Some((device, event)) = strike.event() {
-                for served in self.served.values() {
-                    served.inbox.put(Letter::Fault(device, event));
-                }
+        let due = self.strikes.due();
+        if due.is_empty() {
+            return self.strikes.answer();
+        }
+        for strike in &due {
+            strike.apply(&self.fabric.ports, &self.settings);
+        }
+        // A program that is told of a change looks into the files.
+        self.port_files.refresh(&self.fabric.ports, &self.settings);
+        for strike in &due {
+            for served in self.served.values() {
+                served.inbox.put(Letter::Fault(strike.device, strike.kind));
             }
         }
+        self.strikes.answer();
     }
 
     /// Writes counters that have changed into their files.

@@ -1,89 +1,91 @@
 //! Faults of a command: when each is due, and what becomes of the ports.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use tagmatch_os::notice;
 
 use crate::abi::event;
 use crate::control::ControlFile;
-use crate::fault::{DeviceFault, FaultEvent, TimedFault};
+use crate::control_socket::ControlSocket;
+use crate::fault::{DeviceFault, FaultKind, TimedFault};
 use crate::nic::Ports;
 use crate::settings::Settings;
 
 /// A fault whose device was found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strike {
     /// The device, from 0; `None`: all.
-    device: Option<usize>,
-    fault: DeviceFault,
+    pub(crate) device: Option<usize>,
+    pub(crate) kind: FaultKind,
 }
 
 impl Strike {
     /// `None`: there is no such device.
     fn new(fault: DeviceFault, settings: &Settings) -> Option<Self> {
-        let device = match fault.device() {
+        let device = match fault.device {
             None => None,
             Some(number) => Some(settings.devices.iter().position(|device| *device == number)?),
         };
-        Some(Strike { device, fault })
+        Some(Strike { device, kind: fault.kind })
     }
 
     /// What becomes of the ports.
-    pub(crate) fn apply(&self, ports: &Ports) {
-        match self.fault {
-            DeviceFault::Outage { lasts, .. } => ports.silence(self.device, lasts),
-            DeviceFault::LinkDown { lasts, .. } => {
-                ports.silence(self.device, lasts);
-                ports.set_link(self.device, false);
+    pub(crate) fn apply(&self, ports: &Ports, settings: &Settings) {
+        let device = self.device;
+        match self.kind {
+            FaultKind::Outage(lasts) => ports.silence(device, lasts),
+            FaultKind::LinkDown(lasts) => {
+                ports.silence(device, lasts);
+                ports.set_link(device, false);
             }
-            DeviceFault::LinkUp { .. } => ports.set_link(self.device, true),
-            DeviceFault::Event { event, .. } if event.event_type == event::LID_CHANGE => {
-                ports.change_lid(self.device);
+            FaultKind::LinkUp => ports.set_link(device, true),
+            FaultKind::Event(event) if event.event_type == event::LID_CHANGE => {
+                ports.change_lid(device);
             }
-            DeviceFault::Event { event, .. } if event.event_type == event::GID_CHANGE => {
-                ports.change_gids(self.device);
+            FaultKind::Event(event) if event.event_type == event::GID_CHANGE => {
+                ports.change_gids(device);
             }
-            DeviceFault::Event { .. } => {}
+            FaultKind::PartitionKey { row, key } => ports.set_pkey(device, row, key),
+            FaultKind::Gid { row, gid } => ports.set_gid(settings, device, row, gid),
+            FaultKind::Registrations(chance) => ports.set_registrations(device, chance),
+            FaultKind::Fatal(loss) => ports.lose(device, loss),
+            FaultKind::Event(_) | FaultKind::Overrun(_) | FaultKind::Match(_) => {}
         }
-    }
-
-    /// The event that programs are told, of one device or of all.
-    pub(crate) fn event(&self) -> Option<(Option<usize>, FaultEvent)> {
-        let of_port = |event_type| FaultEvent { event_type, number: None };
-        let event = match self.fault {
-            DeviceFault::Outage { .. } => return None,
-            DeviceFault::LinkDown { .. } => of_port(event::PORT_ERR),
-            DeviceFault::LinkUp { .. } => of_port(event::PORT_ACTIVE),
-            DeviceFault::Event { event, .. } => event,
-        };
-        Some((self.device, event))
     }
 }
 
 /// All faults that are to come.
 #[derive(Debug)]
 pub(crate) struct Strikes {
-    control: Option<ControlFile>,
+    file: Option<ControlFile>,
+    socket: Option<ControlSocket>,
     waiting: Vec<(Instant, Strike)>,
     settings: Settings,
 }
 
 impl Strikes {
-    /// The faults that a command has been given, and those that its programs ask for. The first
-    /// program has this number.
-    pub(crate) fn new(process: i32, settings: &Settings) -> Self {
+    /// The faults that a command has been given, and those that are asked for while it runs. The
+    /// first program and the command's own process have these numbers.
+    pub(crate) fn new(program: i32, own: Option<u32>, settings: &Settings) -> Self {
         let start = Instant::now();
         let timed = |TimedFault { after, fault }: &TimedFault| {
             Some((start + *after, Strike::new(*fault, settings)?))
         };
         let waiting = settings.faults.iter().filter_map(timed).collect();
-        Strikes { control: ControlFile::open(process).ok(), waiting, settings: settings.clone() }
+        let socket = own.and_then(|own| {
+            let refused =
+                |error| notice::tell(&format!("tagmatch-hca: no `ctl` reaches it: {error}"));
+            ControlSocket::open(own).map_err(refused).ok()
+        });
+        let file = ControlFile::open(program).ok();
+        Strikes { file, socket, waiting, settings: settings.clone() }
     }
 
-    /// What has something to read when a program asks for a fault.
-    pub(crate) fn control(&self) -> Option<BorrowedFd<'_>> {
-        self.control.as_ref().map(ControlFile::as_fd)
+    /// What has something to read when a fault is asked for.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let file = self.file.iter().map(ControlFile::as_fd);
+        file.chain(self.socket.iter().flat_map(ControlSocket::descriptors))
     }
 
     /// How long nothing is due.
@@ -93,26 +95,43 @@ impl Strikes {
         times.min().unwrap_or(Duration::MAX)
     }
 
+    /// The fault that a text means, with its device found.
+    fn read(&self, text: &str) -> Result<Strike, String> {
+        let fault: DeviceFault = text.parse().map_err(|error| format!("{error}"))?;
+        Strike::new(fault, &self.settings).ok_or_else(|| "there is no such device".to_owned())
+    }
+
     /// What is due.
     pub(crate) fn due(&mut self) -> Vec<Strike> {
         let now = Instant::now();
-        for fault in self.control.as_mut().map(ControlFile::take).unwrap_or_default() {
-            let found = fault.map_err(|error| error.to_string()).and_then(|fault| {
-                Strike::new(fault, &self.settings).ok_or_else(|| "there is no such device".into())
-            });
-            match found {
+        for line in self.file.as_mut().map(ControlFile::take).unwrap_or_default() {
+            match self.read(&line) {
                 Ok(strike) => self.waiting.push((now, strike)),
                 Err(error) => notice::tell(&format!("tagmatch-hca: control: {error}")),
+            }
+        }
+        for (place, text) in self.socket.as_mut().map(ControlSocket::take).unwrap_or_default() {
+            let found = self.read(&text);
+            self.waiting.extend(found.clone().ok().map(|strike| (now, strike)));
+            if let Some(socket) = &mut self.socket {
+                socket.prepare(place, found.err());
             }
         }
         let due: Vec<Strike> =
             (self.waiting.extract_if(.., |(at, _)| *at <= now)).map(|(_, strike)| strike).collect();
         for strike in &due {
-            if let DeviceFault::LinkDown { device, lasts } = strike.fault {
-                let up = Strike { device: strike.device, fault: DeviceFault::LinkUp { device } };
+            if let FaultKind::LinkDown(lasts) = strike.kind {
+                let up = Strike { device: strike.device, kind: FaultKind::LinkUp };
                 self.waiting.push((now + lasts, up));
             }
         }
         due
+    }
+
+    /// Answers those who have asked for a fault that has happened.
+    pub(crate) fn answer(&mut self) {
+        if let Some(socket) = &mut self.socket {
+            socket.answer();
+        }
     }
 }

@@ -1,13 +1,19 @@
 //! The files that libibverbs, UCX and hwloc look for: `/sys/class/infiniband*` and
 //! `/dev/infiniband`.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, unlinkat};
+
 use crate::abi::DEVICE_PREFIX;
 use crate::control;
 use crate::knobs::PKEYS;
+use crate::nic::Ports;
 use crate::settings::Settings;
 
 /// The kind of each device: ConnectX-5 Ex.
@@ -61,6 +67,81 @@ pub(crate) fn counters(process: i32, settings: &Settings) -> Vec<Option<fs::File
     settings.devices.iter().map(open).collect()
 }
 
+/// The files of a device's port that change with it, below its directory.
+fn changing(ports: &Ports, settings: &Settings, device: usize) -> BTreeMap<String, String> {
+    let lid = Settings::lid(device);
+    let is_up = ports.is_link_up(device);
+    let lid_now = if settings.knobs.is_ethernet() { 0 } else { ports.lid(lid) };
+    let mut files = BTreeMap::from([
+        ("state".to_owned(), if is_up { "4: ACTIVE" } else { "1: DOWN" }.to_owned()),
+        ("phys_state".to_owned(), if is_up { "5: LinkUp" } else { "2: Polling" }.to_owned()),
+        ("lid".to_owned(), format!("{lid_now:#x}")),
+    ]);
+    for (index, row) in ports.gids(settings, lid).iter().enumerate() {
+        let gid = row.map_or([0; 16], |row| row.gid);
+        files.insert(format!("gids/{index}"), colons(&gid));
+        if let Some(row) = row {
+            files.insert(format!("gid_attrs/types/{index}"), row.kind.name().to_owned());
+            if let Some(port) = settings.ports.get(device) {
+                files.insert(format!("gid_attrs/ndevs/{index}"), port.interface.clone());
+            }
+        }
+    }
+    for index in 0..PKEYS as u16 {
+        let key = format!("{:#06x}", ports.pkey(settings, lid, index));
+        files.insert(format!("pkeys/{index}"), key);
+    }
+    files
+}
+
+/// The files of all ports, as programs see them.
+#[derive(Debug)]
+pub(crate) struct PortFiles {
+    /// By device: the directory of its port, and what stands in it.
+    ports: Vec<(Option<OwnedFd>, BTreeMap<String, String>)>,
+}
+
+impl PortFiles {
+    /// Opens the files that a process sees.
+    pub(crate) fn open(process: i32, settings: &Settings) -> Self {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let ports = settings.devices.iter().enumerate().map(|(at, number)| {
+            let port = format!("infiniband/{DEVICE_PREFIX}{number}/ports/1");
+            let path = format!("/proc/{process}/root/sys/class/{port}");
+            let folder = openat(CWD, path, flags, Mode::empty()).ok();
+            (folder, changing(&Ports::default(), settings, at))
+        });
+        PortFiles { ports: ports.collect() }
+    }
+
+    /// Writes what has changed. A reader sees the old text of a file or the new one.
+    pub(crate) fn refresh(&mut self, ports: &Ports, settings: &Settings) {
+        for (device, (folder, written)) in self.ports.iter_mut().enumerate() {
+            let Some(folder) = folder else { continue };
+            let now = changing(ports, settings, device);
+            for (file, text) in &now {
+                if written.get(file) != Some(text) {
+                    // A file that can't be written keeps its text, as on a system without it.
+                    let _ = replace(folder, file, text);
+                }
+            }
+            for file in written.keys().filter(|file| !now.contains_key(*file)) {
+                let _ = unlinkat(&*folder, file, AtFlags::empty());
+            }
+            *written = now;
+        }
+    }
+}
+
+/// Puts a new file in the place of one.
+fn replace(folder: &OwnedFd, file: &str, text: &str) -> io::Result<()> {
+    const NEW: &str = ".new";
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let new = openat(folder, NEW, flags, Mode::from_raw_mode(0o644))?;
+    fs::File::from(new).write_all(format!("{text}\n").as_bytes())?;
+    Ok(renameat(folder, NEW, folder, file)?)
+}
+
 /// Makes the files of all devices below a directory that takes the place of `/sys/class`.
 pub(crate) fn make(class: &Path, settings: &Settings) -> io::Result<()> {
     let verbs = Folder::new(class.join("infiniband_verbs"))?;
@@ -96,9 +177,7 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
         pci.put(&format!("{which}_link_speed"), "16.0 GT/s PCIe")?;
     }
     let ib = Folder::new(root.join("infiniband").join(&name))?;
-    let lid = Settings::lid(at);
-    let is_ethernet = settings.knobs.is_ethernet();
-    let guid = colons(&Settings::guid(lid));
+    let guid = colons(&Settings::guid(Settings::lid(at)));
     ib.put("node_type", settings.knobs.link_layer.node_type())?;
     ib.put("node_guid", &guid)?;
     ib.put("sys_image_guid", &guid)?;
@@ -107,11 +186,9 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
     ib.put("hca_type", "MT4121")?;
     ib.put("board_id", "TMHCA0000001")?;
     ib.put("node_desc", "a ConnectX in software")?;
+    let is_ethernet = settings.knobs.is_ethernet();
     let port = [
-        ("state", "4: ACTIVE"),
-        ("phys_state", "5: LinkUp"),
         ("rate", "100 Gb/sec (4X EDR)"),
-        ("lid", &if is_ethernet { "0x0".to_owned() } else { format!("{lid:#x}") }),
         ("sm_lid", if is_ethernet { "0x0" } else { "0x1" }),
         ("lid_mask_count", "0"),
         ("sm_sl", "0"),
@@ -122,20 +199,8 @@ fn make_device(class: &Path, settings: &Settings, at: usize, number: u32) -> io:
     for (file, text) in port {
         ib.put(&format!("ports/1/{file}"), text)?;
     }
-    let none = colons(&[0; 16]);
-    for (index, row) in settings.gids(lid, 0).iter().enumerate() {
-        let name = row.map_or_else(|| none.clone(), |row| colons(&row.gid));
-        ib.put(&format!("ports/1/gids/{index}"), &name)?;
-        if let Some(row) = row {
-            ib.put(&format!("ports/1/gid_attrs/types/{index}"), row.kind.name())?;
-            if let Some(port) = settings.ports.get(at) {
-                ib.put(&format!("ports/1/gid_attrs/ndevs/{index}"), &port.interface)?;
-            }
-        }
-    }
-    for index in 0..PKEYS as u16 {
-        let key = format!("{:#06x}", settings.pkey(lid, index));
-        ib.put(&format!("ports/1/pkeys/{index}"), &key)?;
+    for (file, text) in changing(&Ports::default(), settings, at) {
+        ib.put(&format!("ports/1/{file}"), &text)?;
     }
     symlink(format!("../../../{slot}"), root.join("infiniband").join(&name).join("device"))?;
     fs::create_dir_all(class.join("infiniband"))?;

@@ -54,6 +54,12 @@ impl<M: Memory> Function<M> {
         {
             return Err(libc::EINVAL);
         }
+        let ports = &self.adapter.fabric.ports;
+        // mlx5_ib_alloc_ucontext: a device that is being reset is not active.
+        if !ports.is_back(command.device) {
+            return Err(libc::EAGAIN);
+        }
+        let losses = ports.losses(command.device);
         // A descriptor that is given again was closed.
         self.close_context(command.context);
         let is_ethernet = self.adapter.settings.knobs.is_ethernet();
@@ -90,6 +96,8 @@ impl<M: Memory> Function<M> {
         let device = command.device;
         let context = Context {
             device,
+            losses,
+            is_lost: false,
             async_events: None,
             kept: None,
             doorbells,

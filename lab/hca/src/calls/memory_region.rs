@@ -4,13 +4,21 @@ use super::{Command, Undo};
 use crate::abi::{self, RegisterMemory, RegisteredMemory, access};
 use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
-use crate::nic::Function;
 use crate::nic::region::{Region, is_valid_access};
+use crate::nic::{Adapter, Function};
 
 /// `IB_ACCESS_ON_DEMAND`, which the device doesn't have.
 const ON_DEMAND: u32 = 1 << 6;
 
 impl<M: Memory> Function<M> {
+    /// Whether a fault on request has a registration fail.
+    fn registration_fails(&mut self, device: usize) -> bool {
+        let Adapter { fabric, counts, .. } = &mut self.adapter;
+        let fails = fabric.registrations.happens(fabric.ports.registrations(device));
+        counts.requested.registrations += u64::from(fails);
+        fails
+    }
+
     /// `ib_uverbs_reg_mr` and `mlx5_ib_reg_user_mr`.
     pub(super) fn register(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         let memory = &self.adapter.memory;
@@ -27,6 +35,9 @@ impl<M: Memory> Function<M> {
             return Err(libc::EINVAL);
         }
         let pd = self.objects.pd(command.context, pd_handle)?;
+        if self.registration_fails(command.device) {
+            return Err(libc::ENOMEM);
+        }
         // ib_umem_get pins for writing whatever may be written.
         let writable = access_flags & access::LOCAL_WRITE != 0;
         self.objects.check_room()?;

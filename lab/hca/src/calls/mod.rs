@@ -16,7 +16,8 @@ use crate::memory::Memory;
 use crate::nic::queue_pair::{Attributes, Qp, State};
 use crate::nic::receive_queue::Srq;
 use crate::nic::region::Region;
-use crate::nic::{Function, completion_queue::Cq};
+use crate::nic::{DeviceOperation, Function, completion_queue::Cq};
+use crate::settings::Settings;
 use command::Command;
 
 /// Threads of a program whose last command is known.
@@ -47,6 +48,9 @@ pub(crate) enum Restored {
 impl<M: Memory> Function<M> {
     /// Carries out a command and answers it.
     pub(crate) fn call(&mut self, call: &Call, answers: &impl Answers) {
+        let lid = Settings::lid(call.device);
+        self.adapter.fabric.ports.begin(lid, DeviceOperation::Command);
+        self.lose_contexts();
         let done = self.execute(call, answers);
         let (errno, undo) = match done {
             Ok(undo) => (0, undo),
@@ -91,6 +95,7 @@ impl<M: Memory> Function<M> {
     }
 
     fn dispatch(&mut self, command: &mut Command, answers: &impl Answers) -> Result<Undo, Errno> {
+        self.check_lost(command)?;
         let is_open = self.adapter.contexts.contains_key(&command.context);
         match command.method {
             abi::device::GET_CONTEXT => return self.open_context(command, answers),
@@ -117,6 +122,29 @@ impl<M: Memory> Function<M> {
             // ib_uverbs_cmd_verbs: what the kernel doesn't know.
             _ => Err(libc::EPROTONOSUPPORT),
         }
+    }
+
+    /// Refuses commands to a device that was lost. While it is reset, commands that destroy succeed
+    /// (`mlx5_internal_err_ret_value`). Once it has come back, it knows the program no more
+    /// (`ib_uverbs_ioctl`).
+    fn check_lost(&self, command: &Command) -> Result<(), Errno> {
+        const DESTROY: [u32; 7] = [
+            abi::uar::DESTROY,
+            abi::ah::DESTROY,
+            abi::pd::DESTROY,
+            abi::mr::DESTROY,
+            abi::cq::DESTROY,
+            abi::srq::DESTROY,
+            abi::qp::DESTROY,
+        ];
+        if !self.is_lost(command.context) || command.method == abi::device::GET_CONTEXT {
+            return Ok(());
+        }
+        let is_reset = !self.adapter.fabric.ports.is_back(command.device);
+        let destroys = DESTROY.contains(&command.method)
+            || command.value(abi::device::WRITE_CMD) == Some(abi::write_command::DESTROY_AH.into())
+                && command.method == abi::device::INVOKE_WRITE;
+        if is_reset && destroys { Ok(()) } else { Err(libc::EIO) }
     }
 
     fn invoke_write(

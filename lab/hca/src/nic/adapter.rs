@@ -22,6 +22,10 @@ use crate::wqe::Segment;
 pub(crate) struct Context {
     /// The device, from 0.
     pub(crate) device: usize,
+    /// How often the device had been lost when it was opened.
+    pub(crate) losses: u32,
+    /// The device was lost since it was opened.
+    pub(crate) is_lost: bool,
     pub(crate) async_events: Option<Arc<Channel>>,
     pub(crate) kept: Option<Kept>,
     pub(crate) doorbells: Doorbells,
@@ -103,6 +107,7 @@ impl<M: Memory> Adapter<M> {
         self.counts.completions += 1;
         self.counts.errors += u64::from(cqe.is_error());
         if !queue.push(cqe, &self.memory) {
+            self.counts.requested.overrun += 1;
             // mlx5_ib's handler of MLX5_EVENT_TYPE_CQ_ERROR.
             let context = queue.context;
             let element = queue.user_handle;
@@ -120,6 +125,12 @@ impl<M: Memory> Adapter<M> {
             queue.fire();
         }
         was_busy
+    }
+
+    /// Whether the device of a context was lost since it was opened.
+    pub(crate) fn is_lost_now(&self, context: i32) -> bool {
+        let context = self.contexts.get(&context);
+        context.is_some_and(|of| of.losses != self.fabric.ports.losses(of.device))
     }
 
     /// What the program's part learns from an error of its memory.

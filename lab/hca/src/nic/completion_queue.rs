@@ -46,6 +46,8 @@ pub(crate) struct Cq {
     /// Asynchronous events that the program was given.
     pub(crate) async_events: u32,
     staged: Vec<(u64, [u8; 64])>,
+    /// The next completion finds no room: a fault on request.
+    pub(crate) overruns_next: bool,
     /// The queue was full when a completion came: it gets none any more.
     pub(crate) is_overrun: bool,
     /// Pages that the queue locks.
@@ -74,6 +76,7 @@ impl Cq {
             events: 0,
             async_events: 0,
             staged: Vec::new(),
+            overruns_next: false,
             is_overrun: false,
             pages,
         }
@@ -97,6 +100,10 @@ impl Cq {
     pub(crate) fn push(&mut self, cqe: &Cqe, memory: &impl Memory) -> bool {
         if self.is_overrun {
             return true;
+        }
+        if self.overruns_next {
+            self.is_overrun = true;
+            return false;
         }
         if self.used() >= self.place.size {
             // The program may have taken some since the device looked.

@@ -35,4 +35,34 @@ pub(crate) struct Counts {
     pub(crate) errors: u64,
     /// Rules of the NIC that the program has broken.
     pub(crate) faults: u64,
+    /// Faults on request that this process met, by their names: see `fault/forms.rs`.
+    #[serde(flatten)]
+    pub(crate) requested: FaultCounts,
+}
+
+/// How often each fault on request has met a process.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq, Eq)]
+pub(crate) struct FaultCounts {
+    #[serde(rename = "fault_outage")]
+    pub(crate) outage: u64,
+    #[serde(rename = "fault_down")]
+    pub(crate) down: u64,
+    #[serde(rename = "fault_event")]
+    pub(crate) event: u64,
+    #[serde(rename = "fault_pkey")]
+    pub(crate) pkey: u64,
+    #[serde(rename = "fault_gid")]
+    pub(crate) gid: u64,
+    /// Registrations that have failed.
+    #[serde(rename = "fault_registrations")]
+    pub(crate) registrations: u64,
+    /// Completions that have found their queue full.
+    #[serde(rename = "fault_overrun")]
+    pub(crate) overrun: u64,
+    /// Queue pairs that have died inside a message.
+    #[serde(rename = "fault_match")]
+    pub(crate) matching: u64,
+    /// Open devices that were lost.
+    #[serde(rename = "fault_fatal")]
+    pub(crate) fatal: u64,
 }

@@ -1,9 +1,9 @@
 //! What goes wrong with packets on purpose: they are lost, repeated, or come late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::dice::Dice;
 use super::fabric::Link;
 use crate::roce::packet::RocePacket;
 use crate::roce::socket::WirePath;
@@ -12,13 +12,16 @@ use crate::settings::Settings;
 /// A packet that was held back goes out after so long, if none that follows has pushed it out.
 const LATE: Duration = Duration::from_millis(2);
 
+/// A third, in parts per million.
+const THIRD: u32 = 333_333;
+
 /// Probabilities in parts per million, drawn from the seed.
 #[derive(Debug, Default)]
 pub(crate) struct Disorder {
     loss: u32,
     duplication: u32,
     reordering: u32,
-    drawn: AtomicU64,
+    dice: Dice,
     held: Mutex<Vec<(Instant, WirePath, RocePacket)>>,
 }
 
@@ -29,27 +32,14 @@ impl Disorder {
             loss: knobs.loss,
             duplication: knobs.duplication,
             reordering: knobs.reordering,
-            drawn: AtomicU64::new(settings.model.seed),
+            dice: Dice::new(settings.model.seed),
             held: Mutex::default(),
         }
     }
 
-    /// SplitMix64, as in the model.
-    fn draw(&self) -> u64 {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.drawn.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn happens(&self, probability: u32) -> bool {
-        probability > 0 && self.draw() % 1_000_000 < probability.into()
-    }
-
     /// Whether a packet is lost.
     pub(crate) fn loses(&self) -> bool {
-        self.happens(self.loss)
+        self.dice.happens(self.loss)
     }
 
     /// Sends a packet, unless it is lost or held back.
@@ -57,17 +47,17 @@ impl Disorder {
         if self.loses() {
             return;
         }
-        if self.happens(self.reordering) {
+        if self.dice.happens(self.reordering) {
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             held.push((Instant::now(), *path, packet.clone()));
             return;
         }
         link.send(path, packet);
-        if self.happens(self.duplication) {
+        if self.dice.happens(self.duplication) {
             link.send(path, packet);
         }
         // One to four packets overtake it.
-        if self.reordering > 0 && self.draw().is_multiple_of(3) {
+        if self.reordering > 0 && self.dice.happens(THIRD) {
             self.release(link, Duration::ZERO);
         }
     }

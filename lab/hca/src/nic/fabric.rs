@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::dice::Dice;
 use super::disorder::Disorder;
 use super::packet::{Body, Packet};
 use super::ports::Ports;
 use crate::boundary::Call;
-use crate::fault::FaultEvent;
+use crate::fault::FaultKind;
 use crate::roce::packet::RocePacket;
 use crate::roce::socket::{Arrived, WirePath};
 use crate::settings::Settings;
@@ -28,8 +29,8 @@ pub(crate) enum Letter {
     /// A packet has come over a network.
     Arrived(Box<Arrived>),
     Call(Call),
-    /// An asynchronous event happens, on one device or on all.
-    Fault(Option<usize>, FaultEvent),
+    /// A fault of one device, or of all.
+    Fault(Option<usize>, FaultKind),
     /// The process has ended, or the device ends.
     End,
 }
@@ -89,6 +90,8 @@ pub(crate) struct Fabric {
     under_way: Arc<AtomicUsize>,
     pub(crate) ports: Ports,
     disorder: Disorder,
+    /// Which registrations fail is drawn apart, so that it depends on no packet.
+    pub(crate) registrations: Dice,
     link: OnceLock<Box<dyn Link>>,
 }
 
@@ -114,7 +117,9 @@ impl Drop for UnderWay {
 impl Fabric {
     /// Wires on which packets are lost as the knobs say.
     pub(crate) fn new(settings: &Settings) -> Self {
-        Fabric { disorder: Disorder::new(settings), ..Fabric::default() }
+        let disorder = Disorder::new(settings);
+        let registrations = Dice::new(settings.model.seed);
+        Fabric { disorder, registrations, ..Fabric::default() }
     }
 
     /// The number of a new queue pair: 0 and 1 have a meaning of their own, and are never given.

@@ -3,10 +3,12 @@
 mod adapter;
 pub(crate) mod completion_queue;
 mod counts;
+mod dice;
 mod disorder;
 mod fabric;
 mod faults;
 mod finish;
+mod loss;
 pub(crate) mod packet;
 mod ports;
 pub(crate) mod queue_pair;
@@ -27,6 +29,7 @@ use tagmatch_model::{QueuePair, Work};
 pub(crate) use adapter::{Adapter, AsyncNotice, Context};
 pub(crate) use counts::Counts;
 pub(crate) use fabric::{Fabric, Inbox, Letter, Link};
+pub(crate) use loss::DeviceOperation;
 pub(crate) use packet::NOWHERE;
 use packet::{Body, Packet};
 pub(crate) use ports::Ports;
@@ -210,6 +213,9 @@ impl<M: Memory> Function<M> {
         let to = packet.to;
         let Some(qp) = self.qps.get(&to) else { return };
         let of = qp.facts.context;
+        if self.is_lost(of) {
+            return;
+        }
         let was_warm = self.warm(of);
         // The program may have posted the receive that this message needs. A datagram without one
         // is lost.
@@ -251,7 +257,10 @@ impl<M: Memory> Function<M> {
 
     /// One look at the queues of these contexts; whether there was anything to do.
     pub(crate) fn turn(&mut self, is_looked_at: impl Fn(i32) -> bool) -> bool {
-        if !self.look(&is_looked_at) {
+        self.lose_contexts();
+        let lost = self.lost_contexts();
+        let is_looked_at = |context: i32| is_looked_at(context) && !lost.contains(&context);
+        if !self.look(is_looked_at) {
             return false;
         }
         let mut was_busy = false;
@@ -259,6 +268,9 @@ impl<M: Memory> Function<M> {
         let numbers: Vec<u32> = looked_at.map(|(number, _)| *number).collect();
         for number in numbers {
             let Some(qp) = self.qps.get_mut(&number) else { continue };
+            if self.adapter.is_lost_now(qp.facts.context) {
+                continue;
+            }
             let sent = qp.advance(&mut self.adapter);
             if sent.was_busy {
                 was_busy = true;
@@ -267,7 +279,7 @@ impl<M: Memory> Function<M> {
             }
             self.tell_tags(number, sent.notices);
         }
-        was_busy |= self.advance_lists(&is_looked_at);
+        was_busy |= self.advance_lists(is_looked_at);
         self.break_overrun();
         was_busy |= self.adapter.flush();
         self.say_notices();
@@ -298,6 +310,7 @@ impl<M: Memory> Function<M> {
                 }
             }
             of_port if event::OF_PORTS.contains(&of_port) => {}
+            event::DEVICE_FATAL => {}
             _ => {
                 for qp in self.qps.values_mut() {
                     qp.async_events += u32::from(is_it(qp.facts.context, qp.facts.user_handle));

@@ -1,8 +1,12 @@
 //! What all programs share of the devices' ports: their LIDs, their links, and their counters.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use super::loss::{DeviceOperation, LossState};
+use crate::fault::DeviceLoss;
 use crate::gid::{GidKind, GidTable, PortGid};
 use crate::settings::Settings;
 
@@ -21,6 +25,18 @@ struct SharedPort {
     silent_until: AtomicU64,
     /// How often a receiver had no buffer: `out_of_buffer` of sysfs.
     out_of_buffer: AtomicU64,
+    /// Rows of its tables that were changed.
+    rows: RwLock<ChangedRows>,
+    /// The probability that a registration fails, in parts per million.
+    registrations: AtomicU32,
+    loss: LossState,
+}
+
+/// Rows of the tables of a port that were changed since the start.
+#[derive(Debug, Default)]
+struct ChangedRows {
+    pkeys: BTreeMap<u16, u16>,
+    gids: BTreeMap<usize, Option<PortGid>>,
 }
 
 /// All ports. A device's port is known by the LID that it had at first: [`Settings::lid`].
@@ -38,6 +54,9 @@ impl Default for Ports {
             is_link_down: AtomicBool::new(false),
             silent_until: AtomicU64::new(0),
             out_of_buffer: AtomicU64::new(0),
+            rows: RwLock::default(),
+            registrations: AtomicU32::new(0),
+            loss: LossState::default(),
         };
         Ports { all: std::array::from_fn(|_| port()), start: Instant::now() }
     }
@@ -118,7 +137,82 @@ impl Ports {
     pub(crate) fn gids(&self, settings: &Settings, first_lid: u16) -> GidTable {
         let port = self.port(first_lid);
         let changes = port.map_or(0, |port| port.gid_changes.load(Ordering::Relaxed));
-        settings.gids(first_lid, changes)
+        let mut table = settings.gids(first_lid, changes);
+        if let Some(port) = port {
+            let rows = port.rows.read().unwrap_or_else(PoisonError::into_inner);
+            for (row, gid) in &rows.gids {
+                table[*row] = *gid;
+            }
+        }
+        table
+    }
+
+    /// Changes a row of the table of GIDs. On InfiniBand, GIDs have but one kind.
+    pub(crate) fn set_gid(
+        &self,
+        settings: &Settings,
+        device: Option<usize>,
+        row: usize,
+        gid: Option<PortGid>,
+    ) {
+        let is_ethernet = settings.knobs.is_ethernet();
+        let kind = |of: GidKind| if is_ethernet { of } else { GidKind::InfiniBand };
+        let gid = gid.map(|of| PortGid { kind: kind(of.kind), ..of });
+        for port in self.of(device) {
+            let mut rows = port.rows.write().unwrap_or_else(PoisonError::into_inner);
+            rows.gids.insert(row, gid);
+        }
+    }
+
+    /// The partition key in a row of a port's table; 0 if the row is empty.
+    pub(crate) fn pkey(&self, settings: &Settings, first_lid: u16, row: u16) -> u16 {
+        let changed = self.port(first_lid).and_then(|port| {
+            let rows = port.rows.read().unwrap_or_else(PoisonError::into_inner);
+            rows.pkeys.get(&row).copied()
+        });
+        changed.unwrap_or_else(|| settings.pkey(first_lid, row))
+    }
+
+    /// Changes a row of the table of partition keys.
+    pub(crate) fn set_pkey(&self, device: Option<usize>, row: u16, key: u16) {
+        for port in self.of(device) {
+            let mut rows = port.rows.write().unwrap_or_else(PoisonError::into_inner);
+            rows.pkeys.insert(row, key);
+        }
+    }
+
+    /// From now on, registrations fail with a probability: in parts per million.
+    pub(crate) fn set_registrations(&self, device: Option<usize>, chance: u32) {
+        for port in self.of(device) {
+            port.registrations.store(chance, Ordering::Relaxed);
+        }
+    }
+
+    /// The probability that a registration of a device fails, in parts per million.
+    pub(crate) fn registrations(&self, device: usize) -> u32 {
+        self.all.get(device).map_or(0, |port| port.registrations.load(Ordering::Relaxed))
+    }
+
+    /// Has a device be lost.
+    pub(crate) fn lose(&self, device: Option<usize>, loss: DeviceLoss) {
+        for port in self.of(device) {
+            port.loss.prepare(loss, self.now());
+        }
+    }
+
+    /// An operation of a device begins; whether the device is lost with it.
+    pub(crate) fn begin(&self, first_lid: u16, operation: DeviceOperation) -> bool {
+        self.port(first_lid).is_some_and(|port| port.loss.begin(operation, || self.now()))
+    }
+
+    /// How often a device was lost.
+    pub(crate) fn losses(&self, device: usize) -> u32 {
+        self.all.get(device).map_or(0, |port| port.loss.times())
+    }
+
+    /// Whether programs can open a device that was lost.
+    pub(crate) fn is_back(&self, device: usize) -> bool {
+        self.all.get(device).is_none_or(|port| port.loss.is_back(self.now()))
     }
 
     /// The port that has a GID.

@@ -5,6 +5,7 @@ use std::time::Instant;
 use tagmatch_model::Handle;
 
 use super::adapter::{Adapter, AsyncNotice, ScatterError};
+use super::loss::DeviceOperation;
 use super::packet::{Body, Message, NOWHERE, Packet, Request};
 use super::queue_pair::{
     AnswerRoom, Ends, Outstanding, Parts, Qp, Receives, State, TagRequest, Transport,
@@ -99,7 +100,8 @@ impl Qp {
 
     /// The partition key of its packets.
     pub(super) fn pkey<M>(&self, adapter: &Adapter<M>) -> u16 {
-        adapter.settings.pkey(self.facts.lid, self.attributes.0.pkey_index)
+        let row = self.attributes.0.pkey_index;
+        adapter.fabric.ports.pkey(&adapter.settings, self.facts.lid, row)
     }
 
     /// Sends a request, which is under way from now on. `false`: there is no room in the device.
@@ -387,7 +389,7 @@ impl Qp {
         }
         adapter.counts.requests += 1;
         self.sq.next = self.sq.next.wrapping_add(blocks);
-        true
+        !adapter.fabric.ports.begin(self.facts.lid, DeviceOperation::Request)
     }
 
     /// Carries a request out, or begins to. `Ok(false)`: later.

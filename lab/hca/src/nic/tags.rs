@@ -54,8 +54,9 @@ pub(crate) struct TagQueue {
     receives_taken: u64,
     /// Receives whose memory could not be written.
     denied: Vec<u64>,
-    /// Faults and messages that have missed a phase, as far as they are counted.
-    counted: (u64, u64),
+    /// Faults, messages that have missed a phase, and queue pairs that have failed on request, as
+    /// far as they are counted.
+    counted: (u64, u64, u64),
 }
 
 impl TagQueue {
@@ -73,7 +74,7 @@ impl TagQueue {
             receives: HashMap::new(),
             receives_taken: 0,
             denied: Vec::new(),
-            counted: (0, 0),
+            counted: (0, 0, 0),
         })
     }
 
@@ -291,9 +292,11 @@ impl TagQueue {
     pub(crate) fn count(&mut self, counts: &mut Counts) {
         let faults = self.nic.faults().len() as u64;
         let missed = self.nic.phase_missed();
+        let failed = self.nic.failed_at_match();
         counts.faults += faults - self.counted.0;
         counts.phase_missed += missed - self.counted.1;
-        self.counted = (faults, missed);
+        counts.requested.matching += failed - self.counted.2;
+        self.counted = (faults, missed, failed);
     }
 
     /// Whether the NIC has something to do, or will have after some time.

@@ -64,12 +64,12 @@ fn append_counting(program: &Program, commands: &mut TestQp, entry: TestEntry) {
     program.post(commands, opcode::TAG_MATCHING, 0, &rest);
 }
 
-fn remove(program: &Program, commands: &mut TestQp, index: u16) {
+pub(super) fn remove(program: &Program, commands: &mut TestQp, index: u16) {
     let head = [&[0x20, 0x80][..], &index.to_be_bytes(), &[0; 28]].concat();
     program.post(commands, opcode::TAG_MATCHING, 0, &head);
 }
 
-fn eager(program: &Program, at: u64, tag: u64, payload: &[u8]) {
+pub(super) fn eager(program: &Program, at: u64, tag: u64, payload: &[u8]) {
     let header = Tmh { opcode: HeaderOpcode::Eager, app_ctx: 5, tag }.emit();
     program.put(at, &[&header[..], payload].concat());
 }

@@ -54,3 +54,51 @@ fn an_outage_ends_connections_that_are_out_of_retries() {
 fn workers_go_on_after_an_outage() {
     run("", &with(&program("outage"), "--ignored --test-threads=1")).succeeded().passed(2);
 }
+
+/// From outside and from inside; another user and a number that no device has are refused.
+#[test]
+#[ignore = "needs Debian's clients: ci/test hca"]
+fn faults_are_asked_for_while_a_device_runs() {
+    let folder = crate::reachable("ctl", &[crate::HCA]);
+    let asks = script(
+        r#"cd "$1"; hca=./tagmatch-hca
+        until_there() { for try in $(seq 400); do grep -qs "$1" "$2" && break; sleep 0.05; done; }
+        $hca --report - -- sh -c '
+            stdbuf -oL ibv_asyncwatch > events &
+            for try in $(seq 400); do [ -e go ] && break; sleep 0.05; done
+            ./tagmatch-hca ctl gid 2 fe80::77
+            for try in $(seq 400); do grep -q GID_CHANGE events && break; sleep 0.05; done
+            kill $!; cat events
+            cd /sys/class/infiniband/mlx5_0/ports/1; cat pkeys/3 gids/2 state' &
+        process=$!
+        until_there "event FD" events
+        $hca ctl --process $process pkey 3 0x8001
+        $hca ctl --process $process down 100s mlx5_0
+        $hca ctl --process $process down 1s mlx5_9 || echo refused: $?
+        $hca ctl fire || echo wrong: $?
+        [ $(id -u) != 0 ] || setpriv --reuid 65534 --regid 65534 --clear-groups \
+            $hca ctl --process $process down 1s || echo denied
+        touch go; wait $process"#,
+        &[&folder.path(".")],
+    );
+    let ended = crate::Ended::of(&crate::limited(60, &asks).output().unwrap()).succeeded();
+    for told in [
+        "IBV_EVENT_PKEY_CHANGE",
+        "IBV_EVENT_PORT_ERR",
+        "IBV_EVENT_GID_CHANGE",
+        "0x8001",
+        "fe80:0000:0000:0000:0000:0000:0000:0077",
+        "1: DOWN",
+        "there is no such device",
+        "refused: 1",
+        "no such fault: expected `outage TIME`",
+        "wrong: 1",
+        "\"fault_pkey\": 1",
+        "\"fault_down\": 1",
+        "\"fault_gid\": 1",
+    ] {
+        assert!(ended.text.contains(told), "lacks `{told}`: {}", ended.text);
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(ended.text.contains("denied"), is_root, "{}", ended.text);
+}
