@@ -137,6 +137,16 @@ impl Objects {
         }
     }
 
+    /// The key of a memory region, and the pages that it locks.
+    pub(crate) fn mr(&mut self, context: i32, handle: u32) -> Result<(u32, &mut u64), Errno> {
+        match self.all.get_mut(&handle) {
+            Some(Object { context: of, kind: Kind::Mr { key, pages } }) if *of == context => {
+                Ok((*key, pages))
+            }
+            _ => Err(libc::EINVAL),
+        }
+    }
+
     pub(crate) fn cq(&self, context: i32, handle: u32) -> Result<u32, Errno> {
         match self.all.get(&handle) {
             Some(Object { context: of, kind: Kind::Cq(number) }) if *of == context => Ok(*number),

@@ -141,6 +141,18 @@ structures! {
         access_flags: u32,
     }
 
+    /// `struct ib_uverbs_rereg_mr`.
+    ReregisterMemory {
+        response: u64,
+        mr_handle: u32,
+        flags: u32,
+        start: u64,
+        length: u64,
+        hca_va: u64,
+        pd_handle: u32,
+        access_flags: u32,
+    }
+
     /// `struct ib_uverbs_reg_mr_resp`.
     RegisteredMemory {
         mr_handle: u32,

@@ -194,6 +194,7 @@ pub(crate) mod write_command {
     pub(crate) const CREATE_AH: u32 = 5;
     pub(crate) const DESTROY_AH: u32 = 8;
     pub(crate) const REG_MR: u32 = 9;
+    pub(crate) const REREG_MR: u32 = 11;
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
     pub(crate) const QUERY_QP: u32 = 25;
     pub(crate) const MODIFY_QP: u32 = 26;

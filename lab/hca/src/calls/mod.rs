@@ -162,6 +162,7 @@ impl<M: Memory> Function<M> {
             CREATE_AH => self.create_ah(command),
             DESTROY_AH => self.destroy_ah(command),
             REG_MR => self.register(command),
+            REREG_MR => self.reregister(command),
             CREATE_COMP_CHANNEL => self.create_channel(command, answers),
             MODIFY_QP => self.modify_qp(command, number & EXTENDED != 0),
             QUERY_QP => self.query_qp(command),

@@ -18,14 +18,15 @@ const FORMS: &[FaultForm] = &[
                   Senders repeat what is not answered, after their timeout (but 100 ms at least) \
                   and as often as `retry_cnt` says, and then fail (IBV_WC_RETRY_EXC_ERR).",
         counted: "fault_outage",
-        tagmatch: "",
+        tagmatch: "Connections outlive it if it is shorter than all attempts together (8.6 s by \
+                   default). Then they end as unreachable (ETIMEDOUT).",
     },
     FaultForm {
         usage: "down TIME",
         meaning: "An outage that the ports say: by PORT_ERR, their state, and PORT_ACTIVE at its \
                   end.",
         counted: "fault_down",
-        tagmatch: "",
+        tagmatch: "As an outage; the log says which port is down.",
     },
     FaultForm {
         usage: "event NAME [NUMBER]",
@@ -36,7 +37,10 @@ const FORMS: &[FaultForm] = &[
                   the old ones. CQ_ERR, SRQ_ERR and QP_FATAL break queues, with their queue \
                   pairs: all queues, or the one with this number (`ibv_get_srq_num`, `qp_num`).",
         counted: "fault_event",
-        tagmatch: "",
+        tagmatch: "CQ_ERR, SRQ_ERR, QP_FATAL: the connections of the queue end, and the error \
+                   names the event. LID_CHANGE, GID_CHANGE: what is connected stays, and no new \
+                   connection is made, since the address that the worker gave out is wrong. The \
+                   others: nothing.",
     },
     FaultForm {
         usage: "pkey ROW KEY",
@@ -44,7 +48,8 @@ const FORMS: &[FaultForm] = &[
                   empties the row. Queue pairs have the key that stands in their row. PKEY_CHANGE \
                   is said.",
         counted: "fault_pkey",
-        tagmatch: "",
+        tagmatch: "In the row that the worker has: its connections end, the error says why, and \
+                   no new one is made. In another row: nothing.",
     },
     FaultForm {
         usage: "gid ROW ADDRESS [v1]",
@@ -52,43 +57,47 @@ const FORMS: &[FaultForm] = &[
                   fe80::1`; `-` empties the row. On Ethernet, the row is of RoCE version 2, or of \
                   version 1 with `v1`. GID_CHANGE is said.",
         counted: "fault_gid",
-        tagmatch: "",
+        tagmatch: "In the row that the worker has: what is connected stays, and no new connection \
+                   is made. In another row: nothing.",
     },
     FaultForm {
         usage: "registrations PROBABILITY",
         meaning: "From now on, ibv_reg_mr(3) fails with this probability, as 20%, drawn from \
                   --seed (ENOMEM, as when the driver has no more keys). 0% ends it.",
         counted: "fault_registrations",
-        tagmatch: "",
+        tagmatch: "Making a worker fails (ENOMEM). A worker that exists sends long messages \
+                   through its own memory, and counts them.",
     },
     FaultForm {
         usage: "overrun [NUMBER]",
         meaning: "The next completion finds its queue full: all completion queues, or the one \
-                  with this number. The completion is lost, CQ_ERR is said, and the queue pairs of \
-                  the queue fail.",
+                  with this number. The completion is lost, CQ_ERR is said, and the queue pairs \
+                  of the queue fail.",
         counted: "fault_overrun",
-        tagmatch: "",
+        tagmatch: "All connections end, and the error names CQ_ERR.",
     },
     FaultForm {
         usage: "match WHEN",
         meaning: "The queue pair of the next message that matches an entry fails: `match before` \
                   the message, so that the entry stays; or `match after` it, so that the entry is \
-                  used up while data that completes apart never does (that of messages longer than \
-                  a packet and of rendezvous), and the sender is told of success. Each list of tags \
-                  that exists has one such failure.",
+                  used up while data that completes apart never does (that of messages longer \
+                  than a packet and of rendezvous), and the sender is told of success. Each list \
+                  of tags that exists has one such failure.",
         counted: "fault_match",
-        tagmatch: "",
+        tagmatch: "The connection ends, and the error names QP_FATAL.",
     },
     FaultForm {
         usage: "fatal TIME [OPERATIONS N]",
         meaning: "The device is lost: at once, with the Nth request of a send queue (`fatal 1s \
                   requests 100`), or with the Nth command to the driver (`fatal 1s commands 20`). \
-                  Programs that have it open are told DEVICE_FATAL, nothing completes any more, and their commands fail (EIO) but for those that \
-                  destroy (`mlx5_internal_err_ret_value`). For this time no program can open it \
-                  (EAGAIN, `mlx5_ib_alloc_ucontext`). Then it has come back for programs that open \
-                  it; commands of the others fail (EIO, `ib_uverbs_ioctl`).",
+                  Programs that have it open are told DEVICE_FATAL, nothing completes any more, \
+                  and their commands fail (EIO) but for those that destroy \
+                  (`mlx5_internal_err_ret_value`). For this time no program can open it (EAGAIN, \
+                  `mlx5_ib_alloc_ucontext`). Then it has come back for programs that open it; \
+                  commands of the others fail (EIO, `ib_uverbs_ioctl`).",
         counted: "fault_fatal",
-        tagmatch: "",
+        tagmatch: "All connections end, and the error names DEVICE_FATAL. A worker that is made \
+                   later works once the device is back.",
     },
 ];
 

@@ -46,7 +46,12 @@ impl Regions {
         }
     }
 
-    /// Takes a region back whose removal was undone.
+    pub(crate) fn get(&self, key: u32) -> Option<Region> {
+        self.regions.get(&key).copied()
+    }
+
+    /// Puts a region in the place of the one with a key, or takes one back whose removal was
+    /// undone.
     pub(crate) fn restore(&mut self, key: u32, region: Region) {
         self.regions.insert(key, region);
     }

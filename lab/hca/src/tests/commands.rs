@@ -38,8 +38,8 @@ fn what_the_kernel_refuses_is_refused_with_its_error() {
     };
     assert_eq!((port(1), port(2)), (None, Some(libc::EINVAL)));
     assert_eq!(p.command(abi::method(9, 9), &[]).err(), Some(libc::EPROTONOSUPPORT));
-    let rereg = p.write_command(11, &[0; 48], 8);
-    assert_eq!(rereg.err(), Some(libc::EOPNOTSUPP));
+    let window = p.write_command(14, &[0; 16], 8);
+    assert_eq!(window.err(), Some(libc::EOPNOTSUPP), "IB_USER_VERBS_CMD_ALLOC_MW");
     let no_room = [word(abi::device::WRITE_CMD, abi::write_command::QUERY_DEVICE)];
     assert_eq!(p.command(abi::device::INVOKE_WRITE, &no_room).err(), Some(libc::ENOSPC));
 }

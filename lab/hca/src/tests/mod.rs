@@ -11,6 +11,7 @@ mod paths;
 mod programs;
 mod receives;
 mod refusals;
+mod regions;
 mod tags;
 mod wire;
 

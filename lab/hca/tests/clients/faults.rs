@@ -2,17 +2,70 @@
 
 use crate::{both, program, run, script, tagperf, with};
 
+/// Each of these ends connections. The program says what has failed, and doesn't hang.
 #[test]
 #[ignore = "needs Debian's clients: ci/test hca"]
-fn a_queue_that_fails_is_named() {
-    for event in ["QP_FATAL", "CQ_ERR", "SRQ_ERR"] {
+fn a_failure_that_ends_connections_is_named() {
+    for (fault, event) in [
+        ("event QP_FATAL", "QP_FATAL"),
+        ("event CQ_ERR", "CQ_ERR"),
+        ("event SRQ_ERR", "SRQ_ERR"),
+        ("overrun", "CQ_ERR"),
+        ("match before", "QP_FATAL"),
+        ("match after", "QP_FATAL"),
+        ("fatal 100ms", "DEVICE_FATAL"),
+        ("fatal 100ms requests 100", "DEVICE_FATAL"),
+    ] {
         let lat = "lat --device verbs --hw-tags auto --duration 60s --sizes 4K";
-        let fault = format!("1s:event {event}");
+        let fault = format!("1s:{fault}");
         let failed = faulty(&[["--fault", &fault]], &with(&tagperf(), lat)).failed();
         let (_, why) =
             failed.text.split_once("this worker's end of the connection failed: ").unwrap();
-        assert!(why.contains(&format!("IBV_EVENT_{event}")), "{}", failed.text);
+        assert!(why.contains(&format!("IBV_EVENT_{event}")), "{fault}: {}", failed.text);
     }
+}
+
+/// A card that its driver resets: the job that had it open ends, and the next one runs.
+#[test]
+#[ignore = "needs Debian's clients: ci/test hca"]
+fn a_device_that_was_lost_serves_the_next_job() {
+    let jobs = script(
+        r#""$@" --duration 60s && exit 9
+        until ibv_devinfo -d mlx5_0 > /dev/null 2>&1; do sleep 0.05; done
+        exec "$@" --iters 100"#,
+        &[&tagperf(), "lat", "--device", "verbs", "--sizes", "4K"],
+    );
+    faulty(&[["--fault", "1s:fatal 1s"]], &jobs).succeeded().tells("IBV_EVENT_DEVICE_FATAL");
+}
+
+/// The link is down for a time, and tables change in rows that no connection uses.
+#[test]
+#[ignore = "needs Debian's clients: ci/test hca"]
+fn the_public_api_survives_links_that_go_down_and_tables_that_change() {
+    let faults = [
+        "300ms:down 500ms",
+        "1s:pkey 9 0x8001",
+        "1200ms:gid 5 fe80::9",
+        "1400ms:event SM_CHANGE",
+        "1600ms:event CLIENT_REREGISTER",
+        "3s:down 500ms",
+    ];
+    let api = with(&program("api"), "--test-threads=2");
+    let env = ["env", "TAGMATCH_TEST_DEVICE=verbs+nic"].map(str::to_owned);
+    let ended = faulty(&faults.map(|fault| ["--fault", fault]), &[&env[..], &api].concat());
+    ended.succeeded().passed(79);
+}
+
+/// Once a worker has its own memory, messages go through it where memory of the user can't be
+/// registered.
+#[test]
+#[ignore = "needs Debian's clients: ci/test hca"]
+fn messages_arrive_while_registrations_fail() {
+    let faults = [["--fault", "1s:registrations 50%"], ["--report", "-"]];
+    let lat = "lat --device verbs --duration 1500ms --sizes 8,64K,1M";
+    let mut ended = faulty(&faults, &with(&tagperf(), lat)).succeeded();
+    ended.report = ended.text.clone();
+    assert!(ended.count("fault_registrations") > 0, "{}", ended.text);
 }
 
 /// Runs a command inside, with options whose values have spaces.
