@@ -180,6 +180,7 @@ constants! {
         IBV_EVENT_PORT_ACTIVE = 9,
         IBV_EVENT_PORT_ERR = 10,
         IBV_EVENT_LID_CHANGE = 11,
+        IBV_EVENT_PKEY_CHANGE = 12,
         IBV_EVENT_SRQ_ERR = 14,
         IBV_EVENT_CLIENT_REREGISTER = 17,
         IBV_EVENT_GID_CHANGE = 18,

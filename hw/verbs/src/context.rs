@@ -248,6 +248,7 @@ impl Context {
                 | sys::IBV_EVENT_PORT_ERR
                 | sys::IBV_EVENT_LID_CHANGE
                 | sys::IBV_EVENT_GID_CHANGE
+                | sys::IBV_EVENT_PKEY_CHANGE
                 | sys::IBV_EVENT_CLIENT_REREGISTER) => AsyncEvent::Port {
                     number: u8::try_from(event.element.port_num).unwrap_or(0),
                     event_type,

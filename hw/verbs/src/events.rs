@@ -2,7 +2,9 @@
 //!
 //! A failed queue pair ends one connection. A failed queue ends all that it serves, and the device
 //! makes no connection any more. A port that got another address leaves connections as they are,
-//! but nobody can connect to the address that was given out, nor be reached from it.
+//! but nobody can connect to the address that was given out, nor be reached from it. Where the row
+//! of the worker's partition key has another key, nothing reaches its peers any more: the device
+//! drops their packets in silence.
 
 use tagmatch_rdma_core_sys as sys;
 
@@ -21,6 +23,8 @@ const OTHER_LID: &str =
     "the port has another LID than this worker's address says: make the worker anew";
 const OTHER_GID: &str =
     "the port has another GID than this worker's address says: make the worker anew";
+const OTHER_PARTITION: &str =
+    "the port has another partition key in this worker's row of the table: make the worker anew";
 
 impl Verbs {
     /// Handles the asynchronous events that wait.
@@ -113,6 +117,9 @@ impl Verbs {
             sys::IBV_EVENT_PORT_ACTIVE => log::info!("{device}, port {port} is up again"),
             sys::IBV_EVENT_LID_CHANGE => log::info!("{device}, port {port}: IBV_EVENT_LID_CHANGE"),
             sys::IBV_EVENT_GID_CHANGE => log::info!("{device}, port {port}: IBV_EVENT_GID_CHANGE"),
+            sys::IBV_EVENT_PKEY_CHANGE => {
+                log::info!("{device}, port {port}: IBV_EVENT_PKEY_CHANGE")
+            }
             sys::IBV_EVENT_CLIENT_REREGISTER => {
                 log::info!("{device}, port {port}: IBV_EVENT_CLIENT_REREGISTER");
             }
@@ -123,7 +130,12 @@ impl Verbs {
         if let Some(what) = self.impairment.stale
             && was_stale.is_none()
         {
-            log::warn!("{device}, port {port}: {what}. What is connected stays so");
+            let connections = if what == OTHER_PARTITION {
+                "Its connections end"
+            } else {
+                "What is connected stays so"
+            };
+            log::warn!("{device}, port {port}: {what}. {connections}");
         }
     }
 
@@ -138,6 +150,7 @@ impl Verbs {
             Some(index) => self.port.gid.index = index,
             None => return Some(OTHER_GID),
         }
-        None
+        let is_kept = self.port.partition.is_kept(&self.context, self.port.number, &port);
+        (!is_kept).then_some(OTHER_PARTITION)
     }
 }

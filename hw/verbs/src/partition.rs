@@ -25,6 +25,16 @@ pub(super) struct Partition {
     pub(super) key: u16,
 }
 
+impl Partition {
+    /// Whether the row still has the key. Queue pairs follow their row, not their key. Ports of
+    /// RoCE have but one key, and some have no table.
+    pub(super) fn is_kept(&self, context: &Context, number: u8, port: &sys::ibv_port_attr) -> bool {
+        port.link_layer == sys::IBV_LINK_LAYER_ETHERNET
+            || port.pkey_tbl_len == 0
+            || context.partition_key(number, self.index) == Some(self.key)
+    }
+}
+
 /// Whether a key is that of a partition, whatever the membership.
 pub(super) fn is_key(key: u16) -> bool {
     key & !FULL != 0

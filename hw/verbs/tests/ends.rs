@@ -223,8 +223,12 @@ fn look(worker: &mut Verbs) {
 /// What it has connected goes on.
 #[test]
 fn an_address_that_the_port_has_lost_is_said_to_be_stale() {
-    let events =
-        [sys::IBV_EVENT_LID_CHANGE, sys::IBV_EVENT_GID_CHANGE, sys::IBV_EVENT_CLIENT_REREGISTER];
+    let events = [
+        sys::IBV_EVENT_LID_CHANGE,
+        sys::IBV_EVENT_GID_CHANGE,
+        sys::IBV_EVENT_PKEY_CHANGE,
+        sys::IBV_EVENT_CLIENT_REREGISTER,
+    ];
     for event in events {
         let (mut a, mut b, to_b) = pair();
         // Nothing has changed yet.
@@ -233,6 +237,7 @@ fn an_address_that_the_port_has_lost_is_said_to_be_stale() {
         assert!(a.connect(&nobody().address()).is_ok());
         change("a", |card| match event {
             sys::IBV_EVENT_GID_CHANGE => card.gids = Card::infiniband("a", 1, 7).gids,
+            sys::IBV_EVENT_PKEY_CHANGE => card.partition_keys.insert(0, 0x8001),
             _ => card.port.lid = 5,
         });
         raise("a", event, About::Port);
@@ -243,6 +248,22 @@ fn an_address_that_the_port_has_lost_is_said_to_be_stale() {
         // It comes back.
         change("a", |card| *card = Card::infiniband("a", 1, 0));
         raise("a", event, About::Port);
+        look(&mut a);
+        assert!(a.connect(&nobody().address()).is_ok());
+    }
+}
+
+/// A key in another row changes nothing, nor does a table of a port of RoCE.
+#[test]
+fn a_partition_key_that_stays_in_its_row_stays_in_use() {
+    let roce = |name, address| Card::roce(name, address, sys::IBV_GID_TYPE_ROCE_V2);
+    let infiniband = [Card::infiniband("a", 1, 0), Card::infiniband("b", 2, 0)];
+    let ethernet = [roce("a", "::ffff:10.0.0.1"), roce("b", "::ffff:10.0.0.2")];
+    for (cards, keys) in [(infiniband, vec![0xffff, 0x8001]), (ethernet, vec![])] {
+        install(&cards);
+        let mut a = up("a");
+        change("a", |card| card.partition_keys = keys.clone());
+        raise("a", sys::IBV_EVENT_PKEY_CHANGE, About::Port);
         look(&mut a);
         assert!(a.connect(&nobody().address()).is_ok());
     }
