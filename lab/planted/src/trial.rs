@@ -189,7 +189,7 @@ impl TestRuns {
         // As cargo runs the tests: no safety timer rescues a wake-up that the slip has lost.
         command.env("TAGMATCH_TEST_SAFETY_TIMERS", "off");
         // A test program that leaves something open fails (`hw/os/src/exit_audit.rs`).
-        command.env("CARGO_PKG_NAME", package);
+        command.env("CARGO_PKG_NAME", package).env("CARGO_MANIFEST_DIR", &found.folder);
         command.envs(settings.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(out).stderr(error);
         let status = command.status().map_err(|error| format!("timeout: {error}"))?;
