@@ -73,3 +73,20 @@ fn stalls_of(state: &ProtocolState) -> Option<String> {
     let is_known = state.counters.peers_forgotten == 0;
     (is_known && stalls > queued).then(|| format!("{queued} sends have begun {stalls} waits"))
 }
+
+#[cfg(test)]
+mod tests {
+    use tagmatch_device::PeerId;
+
+    use super::*;
+
+    #[test]
+    fn a_send_that_is_nowhere_is_an_error() {
+        let mut peer = Peer::new(PeerId(1));
+        assert_eq!(sends_of(&peer), None);
+        peer.sends_queued = 1;
+        assert!(sends_of(&peer).is_some());
+        peer.sends_gone = 1;
+        assert_eq!(sends_of(&peer), None);
+    }
+}
