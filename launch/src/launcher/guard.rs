@@ -88,7 +88,7 @@ fn outlive(mut front: File) {
     // Nothing is ever written.
     let _ = front.read(&mut [0]);
     IS_FRONT_GONE.store(true, Ordering::SeqCst);
-    kill_all_below();
+    kill_all_below(END_TIME);
     exit(128 + Signal::KILL.as_raw());
 }
 
@@ -125,7 +125,7 @@ fn front() -> Result<GuardedEnd, LaunchError> {
                 let status = status.code().and_then(|status| u8::try_from(status).ok());
                 return Ok(GuardedEnd::Exited(status.unwrap_or(1)));
             };
-            kill_all_below();
+            kill_all_below(END_TIME);
             return Ok(GuardedEnd::Killed(signal));
         }
         match next(&events, None) {
@@ -150,9 +150,9 @@ pub(super) fn reap_orphans(is_own: impl Fn(Pid) -> bool) {
 }
 
 /// Kills all processes below this one, which is a subreaper: when one has ended, its children
-/// become this process's.
-fn kill_all_below() {
-    let until = Instant::now() + END_TIME;
+/// become this process's. For at most this time.
+fn kill_all_below(limit: Duration) {
+    let until = Instant::now() + limit;
     // A list that is read while processes end may lack one that has just become a child.
     let mut empty = 0;
     while empty < 2 && Instant::now() < until {
@@ -185,4 +185,25 @@ fn children() -> Vec<Pid> {
         list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
     };
     lists.flat_map(pids).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killing_ends_when_nothing_is_left() {
+        const ROLE: &str = "TAGMATCH_TEST_ROLE";
+        if env::var_os(ROLE).is_some() {
+            let mut child = Command::new("/bin/sleep").arg("3600").spawn().unwrap();
+            kill_all_below(Duration::from_secs(3600));
+            assert_eq!(children(), []);
+            let _ = child.wait();
+            return;
+        }
+        // In a process of its own, because other tests have children.
+        let mut test = Command::new(env::current_exe().unwrap());
+        test.args(["launcher::guard::tests::killing_ends_when_nothing_is_left", "--exact"]);
+        assert!(test.env(ROLE, "alone").output().unwrap().status.success());
+    }
 }

@@ -266,6 +266,8 @@ mod tests {
             is_remote: true,
         };
         assert_eq!((helper.start(&part), helper.processes.len()), (None, 2));
+        helper.reap();
+        assert_eq!(helper.processes.len(), 2, "both are running");
         let nowhere = MachinePart { directory: "/nonexistent".into(), ..part };
         let other = MachinePart { job: 1, ..nowhere.clone() };
         assert!(helper.start(&other).is_some() && helper.processes.len() == 2);
