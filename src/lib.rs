@@ -82,7 +82,7 @@ mod route;
 mod several;
 pub mod snapshot;
 mod sync;
-#[cfg(all(loom, test))]
+#[cfg(test)]
 mod tests;
 mod wait;
 mod wait_policy;
