@@ -438,6 +438,16 @@ fn a_signal_handler_ends_a_wait() {
     });
 }
 
+#[test]
+fn a_wait_for_a_counter_lasts_until_another_thread_adds() {
+    let domain = Domain::new();
+    let counter = domain.counter();
+    let adds = || counter.add(1).unwrap();
+    in_a_while(adds, || assert_eq!(counter.wait(1, LONG_MS), Ok(0)));
+    counter.close().unwrap();
+    domain.close();
+}
+
 thread_local! {
     /// How often this thread has let others run.
     static YIELDS: Cell<usize> = const { Cell::new(0) };
