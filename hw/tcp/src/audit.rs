@@ -16,6 +16,19 @@ impl Tcp {
         }
     }
 
+    /// In a build with debug assertions: panics if the timer wakes a worker that sleeps too late for
+    /// what another thread has begun. To be asked when such a call is over. Whoever polls arms the
+    /// worker again.
+    #[inline]
+    pub(crate) fn audit_timer(&self) {
+        let is_set = self.is_armed && !self.is_timer_stale && self.polls == self.sleep_timer.polls;
+        if cfg!(debug_assertions) && is_set && !std::thread::panicking() {
+            let set = self.sleep_timer.due;
+            let is_late = self.next_due().is_some_and(|due| set.is_none_or(|set| due < set));
+            assert!(!is_late, "an audit of TCP: a worker sleeps, and its timer is set too late");
+        }
+    }
+
     fn audit_books(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut note = |is_right: bool, text: String| {

@@ -32,6 +32,7 @@ use super::peers::{PeerState, Peers};
 use super::ready::ReadyList;
 use super::refused_machines::RefusedMachines;
 use super::send_half::{ACCESSES_MAX, Unsent};
+use super::sleep::SleepTimer;
 use super::sources::SharedMemory;
 use super::unsent::UNSENT_MIN;
 
@@ -85,6 +86,7 @@ pub struct Tcp {
     /// Polls so far.
     pub(crate) polls: u32,
     pub(crate) is_armed: bool,
+    pub(crate) sleep_timer: SleepTimer,
     /// The timer has to be set again.
     pub(crate) is_timer_stale: bool,
 }
@@ -134,6 +136,7 @@ impl Tcp {
             hears_first: false,
             polls: 0,
             is_armed: false,
+            sleep_timer: SleepTimer::default(),
             is_timer_stale: false,
             config,
         };
@@ -314,6 +317,7 @@ impl Device for Tcp {
 
     #[inline]
     fn has_work(&self) -> bool {
+        self.audit_timer();
         self.has_found_work() || (self.is_armed && self.is_timer_stale)
     }
 

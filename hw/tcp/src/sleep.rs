@@ -1,11 +1,21 @@
 //! Sleeping until there is something to do. The set of descriptors wakes a sleeping worker: its
 //! sockets are in there, and a timer.
 
+use std::time::Duration;
+
 use tagmatch_device::PeerId;
 
 use super::device::Tcp;
 use super::flush_wait::FlushWait;
 use super::peers::PeerState;
+
+/// What the timer was set for when the worker was armed last, flushes aside.
+#[derive(Default)]
+pub(crate) struct SleepTimer {
+    pub(crate) due: Option<Duration>,
+    /// The polls until then.
+    pub(crate) polls: u32,
+}
 
 impl Tcp {
     /// See [`Device::arm`](tagmatch_device::Device::arm).
@@ -17,12 +27,19 @@ impl Tcp {
         }
         let flush = self.flush_wait.arm();
         let now = self.clock.time();
-        let due = [self.next_attempt(), self.next_pending(), self.next_leaving(), self.next_busy()];
-        let due = due.into_iter().flatten().map(|due| due.saturating_sub(now));
-        self.timer.set(due.chain(flush).min());
+        let due = self.next_due();
+        self.sleep_timer = SleepTimer { due, polls: self.polls };
+        let due = due.map(|due| due.saturating_sub(now));
+        self.timer.set(due.into_iter().chain(flush).min());
         self.is_timer_stale = false;
         self.is_armed = true;
         true
+    }
+
+    /// When the clock alone gives the worker something to do.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let due = [self.next_attempt(), self.next_pending(), self.next_leaving(), self.next_busy()];
+        due.into_iter().flatten().min()
     }
 
     /// Whether there may be room for a message that was refused. If not, its socket reports room.
