@@ -68,7 +68,9 @@ impl Program {
     fn send(&self, own: usize, order: Order, random: &mut Random) {
         let worker = &self.workers[own];
         let to = self.peers[own][order.to];
-        let length = random.pick(&LENGTHS);
+        // What receivers of the queue leave behind is a read, if there is one.
+        let shortest = if order.tag == QUEUED { 3 } else { 0 };
+        let length = random.pick(&LENGTHS[shortest..]);
         let mut bytes = vec![0; length];
         bytes[..8].copy_from_slice(&order.number.to_le_bytes());
         match random.below(4) {
@@ -127,11 +129,25 @@ impl Program {
         1
     }
 
-    /// Posts a receive, and takes an end: of this receive, or of one of another thread, which takes
-    /// the end of this one instead.
-    fn take_end(&self, own: usize, random: &mut Random) {
+    /// Posts a receive whose end the completion queue tells.
+    fn post_queued(&self, own: usize) {
         let worker = &self.workers[own];
         worker.recv_queued(Match::tag(QUEUED), vec![0; 150_000], 0).unwrap();
+    }
+
+    /// Posts receives, and makes no progress: the threads that take their ends have to. When it
+    /// posts the last one, all of them sleep, on most runs.
+    fn post_for_others(&self, own: usize, random: &mut Random) {
+        for left in (0..QUEUE_READERS * MESSAGES).rev() {
+            let pause = if left > 0 { random.below(3000) } else { 10_000 };
+            thread::sleep(Duration::from_micros(pause));
+            self.post_queued(own);
+        }
+    }
+
+    /// Takes an end of a queued receive, which may be one of another thread.
+    fn take_end(&self, own: usize, random: &mut Random) {
+        let worker = &self.workers[own];
         let mut ends = Vec::new();
         loop {
             if random.chance(1, 2) {
@@ -191,6 +207,7 @@ impl Program {
         let of_each = orders.len().div_ceil(2 * SENDERS);
         // A worker that only sends to itself has no event of its device.
         let is_alone = random.chance(1, 2);
+        let is_posted_for = random.chance(1, 2);
         // An interrupt may end a flush.
         let flush = |own: usize| while self.workers[own].flush(PATIENCE).is_err() {};
         thread::scope(|threads| {
@@ -212,6 +229,9 @@ impl Program {
                         left -= if at < QUEUED {
                             self.receive(own, at, left == 1, &mut random)
                         } else {
+                            if !is_posted_for {
+                                self.post_queued(own);
+                            }
                             self.take_end(own, &mut random);
                             1
                         };
@@ -219,6 +239,10 @@ impl Program {
                     // Acknowledgements of the last receives leave with somebody's progress.
                     flush(own);
                 });
+            }
+            for own in (0..2).filter(|_| is_posted_for) {
+                let mut random = Random::new(random.bits());
+                threads.spawn(move || self.post_for_others(own, &mut random));
             }
             let interrupters = self.workers.each_ref().map(|worker| worker.interrupter());
             for _ in 0..3 {
