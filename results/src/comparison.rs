@@ -115,13 +115,14 @@ fn change(percent: f64) -> String {
 }
 
 /// The results of the run called `name`, those with equal parameters merged; an error if
-/// a figure is absurd.
+/// a figure is absurd. A result whose figure is 0, since no message has arrived, counts as none:
+/// the figure has no ratio.
 fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, String> {
-    let pooled = run.pooled();
+    let mut pooled = run.pooled();
+    pooled.retain(|entry| entry.value != 0.0);
     for entry in &pooled {
-        // A figure of 0 means that no message arrived. It is left out of the comparison.
-        let figures = entry.blocks.iter().chain([&entry.value]).filter(|figure| **figure != 0.0);
-        if let Some(absurd) = figures.copied().find(|figure| !FIGURES.contains(figure)) {
+        let mut figures = entry.blocks.iter().chain([&entry.value]);
+        if let Some(absurd) = figures.find(|figure| !FIGURES.contains(figure)) {
             let what = entry.key.label();
             let least = FIGURES.start();
             let most = FIGURES.end();
@@ -177,20 +178,19 @@ impl Comparison {
         new: &SavedRun,
         limit_percent: f64,
     ) -> Result<Self, String> {
+        let [old_results, new_results] = [pooled(&names[0], old)?, pooled(&names[1], new)?];
+        let of = |entry: &SavedResult| (entry.key.clone(), entry.metric);
         let mut earlier: BTreeMap<_, _> =
-            pooled(&names[0], old)?.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+            old_results.into_iter().map(|entry| (of(&entry), entry)).collect();
         let mut results = Vec::new();
         let mut only_new = Vec::new();
-        for entry in pooled(&names[1], new)? {
-            match earlier.remove(&entry.key) {
-                // A figure of 0 has no ratio.
-                Some(old) if old.metric == entry.metric && old.value > 0.0 && entry.value > 0.0 => {
-                    results.push(ComparedResult::new(&old, &entry, limit_percent));
-                }
-                _ => only_new.push(entry.key.label()),
+        for entry in new_results {
+            match earlier.remove(&of(&entry)) {
+                Some(old) => results.push(ComparedResult::new(&old, &entry, limit_percent)),
+                None => only_new.push(entry.key.label()),
             }
         }
-        let only_old: Vec<_> = earlier.into_keys().map(|key| key.label()).collect();
+        let only_old: Vec<_> = earlier.into_keys().map(|(key, _)| key.label()).collect();
         let [old_name, new_name] = names;
         if results.is_empty() {
             let [there, here] = [&only_old, &only_new]

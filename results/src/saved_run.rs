@@ -62,7 +62,7 @@ impl Key {
 }
 
 /// The figure that a test is judged by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Metric {
     /// The median latency one way; less is better.
     LatencyNs,
