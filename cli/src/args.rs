@@ -388,6 +388,43 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_each_range_are_taken_and_nothing_beyond_them() {
+        for (line, ends, beyond) in [
+            ("lat --duration {}", ["1ms", "1h"], &["0.9ms", "3601s"][..]),
+            ("lat --sizes {}", ["0", "1G"], &["1025M"]),
+            ("depth --sizes {}", ["0", "1G"], &["1025M"]),
+            ("lat --iters {}", ["1", "1024G"], &["0", "1025G"]),
+            ("lat --warmup {}", ["0", "1024G"], &["1025G"]),
+            ("bw --window {}", ["1", "16K"], &["0", "16385"]),
+            ("lat --posted-depth {}", ["0", "1M"], &["1048577"]),
+            ("lat --unexpected-depth {}", ["0", "1M"], &["1048577"]),
+            ("lat --wildcard {}", ["0", "100"], &["101"]),
+            ("lat --idle-peers {}", ["0", "1K"], &["1025"]),
+            ("depth --idle-peers {}", ["0", "1K"], &["1025"]),
+            ("bw --threads {}", ["1", "64"], &["0", "65"]),
+            ("lat --rate {}", ["1", "1000M"], &["0.9", "1000.1M"]),
+            ("depth --depths {}", ["0", "1M"], &["1048577"]),
+            ("depth --wildcard {}", ["0", "100"], &["101"]),
+            ("lat --hw-tags model:{}", ["1", "65535"], &["0", "65536"]),
+            ("barrier -n {}", ["2", "4096"], &["1", "4097"]),
+            ("run -n {} true", ["1", "4096"], &["0", "4097"]),
+        ] {
+            for end in ends {
+                let read = read(&line.replace("{}", end));
+                assert!(read.is_ok(), "{line} {end}: {}", read.unwrap_err());
+            }
+            for value in beyond {
+                assert!(read(&line.replace("{}", value)).is_err(), "{line} {value} is taken");
+            }
+        }
+        for (option, most) in [("lat --sizes", 64), ("bw --threads", 16), ("depth --wildcard", 16)]
+        {
+            let list = |length: usize| read(&format!("{option} {}", vec!["1"; length].join(",")));
+            assert!(list(most).is_ok() && list(most + 1).is_err(), "{option}");
+        }
+    }
+
+    #[test]
     fn help_fits_a_screen() {
         for mut command in commands() {
             let page = command.render_help().to_string();
