@@ -73,6 +73,29 @@ fn errors_name_a_dead_process_by_its_remote_rank() {
     assert_eq!(ran.ends, [failed(Some(0)), failed(None), None, failed(None)]);
 }
 
+/// The leader of the second group is down. No process of the first group has its rank there.
+#[test]
+fn messages_and_probes_name_a_dead_process_by_its_remote_rank() {
+    for (sizes, rank) in [([2, 2], 0), ([1, 3], 2), ([3, 3], 1)] {
+        let kills = [Kill { rank: sizes[0] + rank, step: 0 }];
+        let ran = run_on(sizes, 3, &kills, |member, inter| async move {
+            if !member.is_first {
+                return Vec::new();
+            }
+            let received = inter.recv(rank, 1, vec![]).await;
+            let sent = inter.send_sync(rank, 1, vec![1]).await;
+            let probed = inter.probe(rank, 1);
+            let taken = inter.mprobe(rank, 1);
+            let failed = [received.err().map(|it| it.error), sent.err().map(|it| it.error)];
+            failed.into_iter().chain([probed.err(), taken.err()]).collect()
+        });
+        let named = vec![Some(Error::ProcessFailed { rank: Some(rank) }); 4];
+        for end in &ran.ends[..sizes[0] as usize] {
+            assert_eq!(end.as_ref(), Some(&named));
+        }
+    }
+}
+
 /// First a group has no context id left. Then it has ids left, but none that is free at both of its
 /// members. Both groups report the same error.
 #[test]
