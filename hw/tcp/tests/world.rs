@@ -26,11 +26,27 @@ fn seeds() -> Option<Range<u64>> {
     Some(first.parse().expect("a number")..end.parse().expect("a number"))
 }
 
-fn device(process: usize, patience: Duration, random: &mut Random) -> Result<Tcp, DeviceError> {
+/// The addresses that a worker announces: its own, and some at which nobody is.
+fn hosts(own: Ipv4Addr, has_dead_hosts: bool, random: &mut Random) -> Vec<IpAddr> {
+    let mut hosts = vec![IpAddr::V4(own)];
+    for number in 0..if has_dead_hosts { 1 + random.below_u32(2) } else { 0 } {
+        let dead = Ipv4Addr::new(10, 0, 1, u8::try_from(number).unwrap());
+        hosts.insert(random.index(hosts.len() + 1), IpAddr::V4(dead));
+    }
+    hosts
+}
+
+fn device(
+    process: usize,
+    patience: Duration,
+    has_dead_hosts: bool,
+    random: &mut Random,
+) -> Result<Tcp, DeviceError> {
     let ip = Ipv4Addr::new(10, 0, 0, u8::try_from(process + 1).unwrap());
     let config = TcpConfig::default()
         .secret(Secret::from_bytes(&[7; 16]).ok())
         .listen(vec![IpAddr::V4(ip)])
+        .announce(hosts(ip, has_dead_hosts, random))
         .message_max(random.between((3000, 9000)))
         .outbox_bytes(random.between((4096, 20_000)))
         .acknowledge_timeout(Duration::from_secs(8))
@@ -78,11 +94,14 @@ fn run_badly(seed: u64) {
         read_max: if is_wide { 200_000 } else { 2000 },
         ends: random.pick(&[Ends::None, Ends::Processes, Ends::Machines]),
         may_break: false,
+        has_dead_hosts: random.chance(1, 4),
     };
     let patience = if plan.ends == Ends::Machines { Duration::from_secs(1) } else { HOUR };
     let count = 2 + random.index(2);
     let world = World::enter(settings);
-    let make = |process| world.run_as(process, || device(process, patience, &mut random));
+    let has_dead_hosts = plan.has_dead_hosts;
+    let make =
+        |process| world.run_as(process, || device(process, patience, has_dead_hosts, &mut random));
     let devices = (0..count).map(make).collect::<Result<_, _>>().unwrap();
     world.set_faults(faults);
     Scenario::new(&world, plan, devices).run();
@@ -116,7 +135,7 @@ fn run_with(seed: u64, failure: Option<Failure>) -> Audit {
         received_max: 4096,
         acknowledgement_time: Duration::ZERO,
     });
-    let mut make = |process| world.run_as(process, || device(process, HOUR, &mut random));
+    let mut make = |process| world.run_as(process, || device(process, HOUR, false, &mut random));
     match (make(0), make(1)) {
         (Ok(one), Ok(other)) => {
             let may_break = failure.is_some_and(|failure| !failure.passes());
@@ -127,6 +146,7 @@ fn run_with(seed: u64, failure: Option<Failure>) -> Audit {
                 read_max: 9000,
                 ends: Ends::None,
                 may_break,
+                has_dead_hosts: false,
             };
             Scenario::new(&world, plan, vec![one, other]).run();
         }

@@ -15,6 +15,8 @@ use crate::World;
 
 /// A machine that is off is noticed within this time.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
+/// Workers meet within this time, though each host of a peer is tried for up to a minute.
+const MEETING_TIME: Duration = Duration::from_secs(300);
 /// A machine that is switched off in the middle of a handshake is noticed when the kernel gives up.
 const SEND_AGAIN_TIME: Duration = Duration::from_secs(1000);
 
@@ -130,6 +132,8 @@ pub(crate) struct Rules {
     pub(crate) is_impatient: bool,
     /// A call fails in a way that doesn't pass: a connection may end for it.
     pub(crate) may_break: bool,
+    /// Workers try addresses at which nobody is.
+    pub(crate) has_dead_hosts: bool,
 }
 
 impl<D: Device + EventDescriptor> Workers<D> {
@@ -290,7 +294,8 @@ impl<D: Device + EventDescriptor> Workers<D> {
             is_right || self.rules.may_break,
             "{at}: {other} is there, and is down: {reason:?}"
         );
-        assert!(!matches!(reason, DownReason::Bug(_)), "{at}: {other} is down: {reason:?}");
+        let is_fault = matches!(reason, DownReason::Bug(_) | DownReason::Misbehaved { .. });
+        assert!(!is_fault, "{at}: {other} is down: {reason:?}");
         self.all[at].broken[other] |= !is_right;
         let is_own = self.all[at].disconnected[other];
         let link = self.all[at].links[other].as_mut().expect("a peer");
@@ -414,7 +419,9 @@ impl<D: Device + EventDescriptor> Workers<D> {
                     return Some(Missing { what: format!("{at}: the end of {other}"), within });
                 }
                 if !ended && !link.is_up {
-                    return soon(format!("the connection to {other}"));
+                    let within = if self.rules.has_dead_hosts { MEETING_TIME } else { SOON };
+                    let what = format!("{at}: the connection to {other}");
+                    return Some(Missing { what, within });
                 }
                 if !ended && worker.ways[other].waiting.is_some() {
                     return soon(format!("room for a message to {other}"));

@@ -28,6 +28,8 @@ pub struct Plan {
     pub ends: Ends,
     /// A call fails in a way that doesn't pass: a connection may end for it.
     pub may_break: bool,
+    /// The workers announce addresses at which nobody is, beside their own.
+    pub has_dead_hosts: bool,
 }
 
 /// Which workers end in a scenario.
@@ -56,7 +58,8 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
     /// A scenario of these devices, each of which was made as the process of its place.
     pub fn new(world: &'a World, plan: Plan, devices: Vec<D>) -> Self {
         let is_impatient = plan.ends == Ends::Machines;
-        let rules = Rules { is_impatient, may_break: plan.may_break };
+        let Plan { may_break, has_dead_hosts, .. } = plan;
+        let rules = Rules { is_impatient, may_break, has_dead_hosts };
         let workers = Rc::new(RefCell::new(Workers::new(devices, rules)));
         Scenario { world, plan, random: Random::stream(plan.seed, 2), workers }
     }
