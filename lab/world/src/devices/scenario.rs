@@ -149,7 +149,14 @@ impl<'a, D: Device + EventDescriptor + 'static> Scenario<'a, D> {
                 self.flush(at, other);
             }
             72..76 => self.read(at, other),
-            76..79 => (0..=self.random.below(3)).for_each(|_| self.access(at, other)),
+            76..79 => {
+                (0..=self.random.below(3)).for_each(|_| self.access(at, other));
+                if self.plan.ends != Ends::None && self.random.chance(1, 10) {
+                    // Behind bytes that are being put.
+                    self.send(at, other);
+                    self.disconnect(at, other);
+                }
+            }
             79..81 => self.withdraw(at),
             81..82 => self.close_region(at),
             82..90 => self.sleep(at),
