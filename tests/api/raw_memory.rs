@@ -309,7 +309,7 @@ fn over_shared_memory_a_region_at_a_pointer_is_written_and_read_without_its_owne
         return;
     }
     let p = pair();
-    let memory = &mut [7u8; 8192];
+    let memory = &mut [7u8; 1 << 15];
     let start = NonNull::from(&mut *memory).cast();
     let name = RegionName {
         key: 0,
@@ -319,20 +319,20 @@ fn over_shared_memory_a_region_at_a_pointer_is_written_and_read_without_its_owne
     };
     // SAFETY: the memory is used again only when the region is closed.
     let expose = |name, length| unsafe { raw::expose(&p.b, start, length, name) }.unwrap();
-    let region = expose(name, 8192);
+    let region = expose(name, 1 << 15);
     let remote = p.a.attach_key(p.to_b, 0, false).unwrap();
     // The owner makes no progress.
-    remote.put(name.base + 96, bytes(5000)).wait().unwrap();
-    assert_eq!(remote.get(name.base + 96, vec![0; 5000]).wait().unwrap().data(), bytes(5000));
+    remote.put(name.base + 96, bytes(20_000)).wait().unwrap();
+    assert_eq!(remote.get(name.base + 96, vec![0; 20_000]).wait().unwrap().data(), bytes(20_000));
     assert_eq!(p.a.counters().direct_remote, 2);
     raw::close(region).unwrap();
-    assert!(memory[96..5096] == bytes(5000) && memory[..96] == [7; 96]);
+    assert!(memory[96..20_096] == bytes(20_000) && memory[..96] == [7; 96]);
     // The key is used again, for memory of which the owner counts what peers do.
-    let region = expose(RegionName { base: 0, is_counted: true, ..name }, 8192);
-    p.ok(remote.put(0, bytes(5001)));
-    let mut put = remote.put(0, bytes(5001));
+    let region = expose(RegionName { base: 0, is_counted: true, ..name }, 1 << 15);
+    p.ok(remote.put(0, bytes(20_001)));
+    let mut put = remote.put(0, bytes(20_001));
     assert!(put.wait_timeout(Duration::ZERO).is_none(), "without the owner");
     assert_eq!((region.done().writes, p.a.counters().direct_remote), (1, 2));
     raw::close(region).unwrap();
-    assert_eq!(memory[..5001], bytes(5001));
+    assert_eq!(memory[..20_001], bytes(20_001));
 }

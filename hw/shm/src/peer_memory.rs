@@ -53,9 +53,14 @@ impl PeerMemory {
 
     /// Where a span lies in this memory; `None` unless all of it does.
     pub(crate) fn find(&self, span: RemoteSpan) -> Option<usize> {
+        self.find_from(HEADER_BYTES, span)
+    }
+
+    /// As [`PeerMemory::find`], from a byte of this memory on.
+    fn find_from(&self, first: usize, span: RemoteSpan) -> Option<usize> {
         let at = usize::try_from(span.address.checked_sub(self.offered.address)?).ok()?;
         let end = at.checked_add(usize::try_from(span.length).ok()?)?;
-        (at >= HEADER_BYTES && end <= self.mapping.length()).then_some(at)
+        (at >= first && end <= self.mapping.length()).then_some(at)
     }
 
     /// Copies the bytes from `at` on.
@@ -108,8 +113,17 @@ impl PeerMemory {
 
     /// The record of a region at an address of the peer, if it lies in this memory.
     pub(crate) fn record(&self, address: u64) -> Option<&RegionRecord> {
+        self.record_from(HEADER_BYTES, address)
+    }
+
+    /// As [`PeerMemory::record`]; it may be in the table of regions with names.
+    pub(crate) fn any_record(&self, address: u64) -> Option<&RegionRecord> {
+        self.record_from(NAMES_AT, address)
+    }
+
+    fn record_from(&self, first: usize, address: u64) -> Option<&RegionRecord> {
         let length = RecordWords::BYTES as u64;
-        let at = self.find(RemoteSpan { address, key: 0, length })?;
+        let at = self.find_from(first, RemoteSpan { address, key: 0, length })?;
         if !at.is_multiple_of(align_of::<RegionRecord>()) {
             return None;
         }

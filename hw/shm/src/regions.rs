@@ -339,17 +339,17 @@ mod tests {
         let mut devices = [(); 2].map(|()| up(Shm::new(ShmConfig::default()).unwrap()));
         let [a, b] = &mut devices;
         let (to_b, _) = connect(a, b);
-        let memory = Buffer::zeroed(5000);
+        let memory = Buffer::zeroed(20_000);
         let place = b.publish(&PublishedRegion { base: Some(9), ..region(1, &memory) });
         let word = &connection(a, to_b).producer.ring().header().claims.0.regions.writing;
         let claim = word.begin(true);
         assert!(!b.unpublish(1) && !b.unpublish(1));
         let of = RegionSpan { key: 1, place, offset: 9 };
         let regions = &a.connections.regions;
-        let write = QuickAccess::Write(&[1; 5000]);
+        let write = QuickAccess::Write(&[1; 20_000]);
         assert!(!regions.do_at_once(&a.connections.peers, to_b, of, write), "written once closed");
         drop(claim);
-        assert!(b.unpublish(1) && memory[..] == [0; 5000]);
+        assert!(b.unpublish(1) && memory.iter().all(|byte| *byte == 0));
     }
 
     #[test]

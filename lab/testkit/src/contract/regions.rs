@@ -193,15 +193,15 @@ pub fn a_region_with_a_base_is_found_by_its_key_until_it_is_closed<F: Fixture>()
         assert!(pair.access(AccessKind::Write, at(base + 10), bytes.clone()).1);
         let (found, is_done) = pair.access(AccessKind::Read, at(base + 10), vec![0; 70_000]);
         assert!(is_done && found == bytes);
-        let outside = [base.wrapping_sub(1), base + length as u64 - 4999, u64::MAX - 3];
+        let outside = [base.wrapping_sub(1), base + length as u64 - 19_999, u64::MAX - 3];
         let bad = outside.map(at).into_iter().chain([RegionSpan { key: 1, ..at(base) }]);
         for of in bad {
-            assert!(!pair.access(AccessKind::Write, of, vec![1; 5000]).1, "{of:?}");
-            assert!(!pair.access(AccessKind::Read, of, vec![1; 5000]).1, "{of:?}");
+            assert!(!pair.access(AccessKind::Write, of, vec![1; 20_000]).1, "{of:?}");
+            assert!(!pair.access(AccessKind::Read, of, vec![1; 20_000]).1, "{of:?}");
         }
         assert!(pair.b.unpublish(0));
-        assert!(!pair.access(AccessKind::Write, at(base + 10), vec![1; 5000]).1);
-        assert!(!pair.access(AccessKind::Read, at(base + 10), vec![1; 5000]).1);
+        assert!(!pair.access(AccessKind::Write, at(base + 10), vec![1; 20_000]).1);
+        assert!(!pair.access(AccessKind::Read, at(base + 10), vec![1; 20_000]).1);
     }
     for memory in [first, second] {
         assert!(memory[10..70_010] == bytes && memory[..10] == [0; 10]);
