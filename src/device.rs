@@ -208,6 +208,10 @@ impl Device for WorkerDevice {
         on!(self, device => device.access_limits(peer))
     }
 
+    fn note_one_sided(&mut self, peer: PeerId) {
+        on!(self, device => device.note_one_sided(peer));
+    }
+
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
         on!(self, device => device.access(access))
     }

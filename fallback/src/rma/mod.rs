@@ -188,9 +188,17 @@ impl Rma {
                 }
             }
         }
-        self.send_to(id, MESSAGE_MAX.min(peer.eager_max + TMH_BYTES), |header, payload| {
-            device.send(id, Outgoing { header, payload, immediate: None })
-        })
+        let mut is_sent = false;
+        let message_max = MESSAGE_MAX.min(peer.eager_max + TMH_BYTES);
+        let turn = self.send_to(id, message_max, |header, payload| {
+            device.send(id, Outgoing { header, payload, immediate: None })?;
+            is_sent = true;
+            Ok(())
+        });
+        if is_sent {
+            device.note_one_sided(id);
+        }
+        turn
     }
 
     /// As [`Rma::send`], by any function, in messages of at most `message_max` bytes.

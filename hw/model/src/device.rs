@@ -197,6 +197,10 @@ impl<D: Device> Device for Model<D> {
         self.inner.access_limits(peer)
     }
 
+    fn note_one_sided(&mut self, peer: PeerId) {
+        self.inner.note_one_sided(peer);
+    }
+
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
         self.inner.access(access)
     }

@@ -269,6 +269,10 @@ impl<L: Join, N: Join + ?Sized, S> Device for Routed<L, N, S> {
         network.unwrap_or_else(|| self.local.access_limits(peer))
     }
 
+    fn note_one_sided(&mut self, peer: PeerId) {
+        on_device_of!(self, peer, device => device.note_one_sided(peer));
+    }
+
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {
         on_device_of!(self, access.peer, device => device.access(access))
     }

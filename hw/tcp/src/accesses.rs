@@ -52,15 +52,22 @@ impl Accesses {
 
     /// Begins the next access if it may begin now.
     pub(crate) fn begin_next(&mut self, out: &mut SendHalf, reads: &mut ReadsFromPeer) {
-        if !self.may_begin(out) {
-            return;
+        if self.may_begin(out)
+            && let Some(access) = self.waiting.pop_front()
+        {
+            self.begin(access, out, reads);
         }
-        let Some(access) = self.waiting.pop_front() else { return };
+        let next = self.waiting.front();
+        out.note_next_put(next.is_some_and(|next| next.kind == AccessKind::Write));
+    }
+
+    fn begin(&mut self, access: RegionAccess, out: &mut SendHalf, reads: &mut ReadsFromPeer) {
         let RegionAccess { of, kind, buffer, .. } = access;
         let bytes = RegionBytes { key: of.key, offset: of.offset, length: buffer.len() as u64 };
         self.begun.push_back(match kind {
             AccessKind::Read => BegunAccess::Get(reads.start_get(out, bytes, buffer)),
             AccessKind::Write => {
+                out.note_one_sided();
                 out.begin(0, StreamSource::Put(bytes));
                 BegunAccess::Put(buffer)
             }

@@ -287,6 +287,12 @@ impl Device for Tcp {
         self.start_access(access)
     }
 
+    fn note_one_sided(&mut self, peer: PeerId) {
+        if let Some(connection) = self.peers.connection_mut(peer) {
+            connection.out.note_one_sided();
+        }
+    }
+
     #[inline]
     fn poll(&mut self) -> Option<Event<'_>> {
         self.next_event()

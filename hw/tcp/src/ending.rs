@@ -57,7 +57,7 @@ impl Tcp {
         match self.peers.state_mut(peer) {
             Some(PeerState::Up(connection)) => {
                 connection.reads.start(&mut connection.out, request, length);
-                self.push(peer);
+                self.push_unless_watched(peer);
                 Ok(())
             }
             Some(PeerState::Oneself) => {
@@ -89,8 +89,22 @@ impl Tcp {
             Some(connection) if is_possible => connection.accesses.add(access),
             _ => return Err(access.buffer),
         }
-        self.push(peer);
+        self.push_unless_watched(peer);
         Ok(())
+    }
+
+    /// Sends what waits for a peer, unless the next poll does: the socket is watched for room. If
+    /// each request or answer that comes sent as much as there is room for, what comes behind it
+    /// would have no share.
+    pub(crate) fn push_unless_watched(&mut self, peer: PeerId) {
+        let Some(connection) = self.peers.connection_mut(peer) else { return };
+        if !connection.is_room_watched {
+            return self.push(peer);
+        }
+        let Connection { out, reads, accesses, .. } = connection;
+        while accesses.may_begin(out) {
+            accesses.begin_next(out, reads);
+        }
     }
 
     /// Sends what waits for a peer, as far as there is room.

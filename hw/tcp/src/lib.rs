@@ -53,6 +53,11 @@
 //!   visible to all its processors. The bytes of a put that isn't allowed are received and dropped.
 //! - **Order.** An access begins once the put before it was sent, so the bytes of puts come in
 //!   their order, and a get reads after the puts before it. Accesses end in their order.
+//! - **Turns.** While puts and reads both have bytes to send, each kind is given as many bytes as
+//!   the other, however long they are. While one-sided operations are under way, a call sends 384
+//!   KiB of reads at most: the next operations wait for that, and not for 2 MiB. A request or an
+//!   answer that comes while the socket is watched for room sends nothing at once: the reads that
+//!   are there would take the turn of those whose requests come behind it.
 //! - **Closing.** Region memory is used in calls of the device alone, so after
 //!   [`Device::unpublish`](tagmatch_device::Device::unpublish) nothing reads or writes it. What
 //!   comes of a put afterwards is dropped; a get fails.

@@ -22,10 +22,11 @@ pub(crate) struct OutStream {
 }
 
 impl OutStream {
-    /// One of the next pieces of `bytes` bytes, the next one being 0; `None` behind the last.
-    pub(crate) fn piece(&self, number: usize, bytes: usize) -> Option<StreamPiece> {
+    /// The piece that begins `ahead` bytes behind those that were given, with `bytes` bytes; `None`
+    /// behind the last.
+    pub(crate) fn piece(&self, ahead: usize, bytes: usize) -> Option<StreamPiece> {
         let OutStream { id, source, given } = *self;
-        let start = given + (number * bytes) as u64;
+        let start = given + ahead as u64;
         let total = source.length();
         // A read without bytes has one piece.
         if start > total || (start == total && start > 0) {

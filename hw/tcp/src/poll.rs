@@ -202,7 +202,7 @@ impl Tcp {
             return;
         };
         match connection.advance(count) {
-            Ok(true) => self.push(peer),
+            Ok(true) => self.push_unless_watched(peer),
             Ok(false) => {}
             Err(what) => self.break_with(peer, what),
         }
@@ -259,7 +259,7 @@ impl Tcp {
                 self.memory.exposures.readable_by(peer).check(span)?;
                 connection.out.take_request(id, StreamSource::Exposed(span))?;
                 self.inbox.take(HEADER_BYTES + REQUEST_BYTES);
-                self.push(peer);
+                self.push_unless_watched(peer);
             }
             Frame::Get { .. } | Frame::Put => {
                 let Some(bytes) = self.inbox.body::<REGION_BYTES>() else {
@@ -270,7 +270,7 @@ impl Tcp {
                 self.inbox.take(HEADER_BYTES + REGION_BYTES);
                 if let Frame::Get { id } = frame {
                     connection.out.take_request(id, StreamSource::Region(bytes))?;
-                    self.push(peer);
+                    self.push_unless_watched(peer);
                 } else {
                     connection.puts.begin(bytes, &mut self.memory.regions)?;
                 }
@@ -300,13 +300,13 @@ impl Tcp {
                 let ended = connection.reads.end(&mut connection.out, id, is_good)?;
                 self.inbox.take(HEADER_BYTES);
                 self.end_read(peer, ended);
-                self.push(peer);
+                self.push_unless_watched(peer);
             }
             Frame::PutEnd { is_done } => {
                 connection.accesses.end_put(&connection.out, is_done)?;
                 self.inbox.take(HEADER_BYTES);
                 self.report_accesses(peer);
-                self.push(peer);
+                self.push_unless_watched(peer);
             }
             Frame::Flush => {
                 self.inbox.take(HEADER_BYTES);

@@ -23,7 +23,9 @@ pub(crate) const ACCESSES_MAX: usize = 16;
 /// Most bytes of streams that one system call sends.
 const RUN_BYTES: usize = 1 << 20;
 /// As many bytes while this worker puts: it has messages of its own to send.
-pub(crate) const PUT_RUN_BYTES: usize = 256 << 10;
+pub(crate) const PUT_RUN_BYTES: usize = 384 << 10;
+/// Runs that are short after a one-sided operation has begun.
+const SHORT_RUNS: u32 = 16;
 /// Most runs of one push, so that a fast reader doesn't keep this worker from its other peers.
 const RUNS_PER_PUSH: usize = 2;
 /// The places of so many messages are known.
@@ -41,8 +43,12 @@ pub(crate) struct SendHalf {
     /// The reads that the peer has requested, and a put of this worker, without the bytes of the
     /// piece that was begun.
     streams: VecDeque<OutStream>,
-    /// The last piece was one of a put.
-    has_put_last: bool,
+    /// How many more bytes the reads were given than the puts, while both had to send.
+    reads_ahead: isize,
+    /// So many of the next runs are short: one-sided operations are under way.
+    short_runs: u32,
+    /// Another put begins once the one before it was sent.
+    has_next_put: bool,
     /// The answers to puts of the peer. They go out once the outbox is empty.
     answers: VecDeque<bool>,
     /// How many bytes the socket has taken.
@@ -171,6 +177,18 @@ impl SendHalf {
         self.streams.push_back(OutStream { id, source, given: 0 });
     }
 
+    /// Notes whether another put waits for its turn: until it begins, the reads are not given more
+    /// bytes than the put before it.
+    pub(crate) fn note_next_put(&mut self, waits: bool) {
+        self.has_next_put = waits;
+    }
+
+    /// A put has begun, or a one-sided operation was sent by a message. Few are under way at a time,
+    /// and the next ones would wait for long runs of reads.
+    pub(crate) fn note_one_sided(&mut self) {
+        self.short_runs = SHORT_RUNS;
+    }
+
     /// Whether bytes of a put are still to be sent.
     pub(crate) fn is_putting(&self) -> bool {
         let of_streams = self.streams.iter().map(|stream| stream.source);
@@ -276,7 +294,8 @@ impl SendHalf {
         sources: Sources<'_>,
     ) -> io::Result<bool> {
         self.unsent.follow(socket, self.taken);
-        let runs = if self.is_putting() { 1 } else { RUNS_PER_PUSH };
+        let is_short = self.short_runs > 0 || self.is_putting();
+        let runs = if is_short { 1 } else { RUNS_PER_PUSH };
         for _ in 0..runs {
             if !self.end_piece(socket, sources)? || !self.push_outbox(socket)? {
                 return Ok(false);
@@ -346,6 +365,7 @@ impl SendHalf {
             pieces.iter().flat_map(|piece| piece.rest(piece.bytes(sources))).collect();
         let Some(mut sent) = retrying(|| tcp::send_parts(socket, &slices))? else { return Ok(()) };
         self.taken += sent as u64;
+        self.short_runs = self.short_runs.saturating_sub(1);
         for mut piece in pieces {
             if sent == 0 {
                 break;
@@ -362,30 +382,52 @@ impl SendHalf {
 
     /// The pieces of the next run.
     fn next_pieces(&self) -> Vec<StreamPiece> {
+        let mut reads: VecDeque<_> = self
+            .streams
+            .iter()
+            .filter(|stream| !stream.source.is_put())
+            .map(|read| (read, 0))
+            .collect();
         let put = self.streams.iter().find(|stream| stream.source.is_put());
-        let reads = self.streams.iter().filter(|stream| !stream.source.is_put());
-        let (piece_bytes, run_bytes, reads_max) = if put.is_some() {
-            // A put and the reads, however many these are, have as many bytes each.
-            (self.unsent.piece_bytes().min(PUT_RUN_BYTES / 2), PUT_RUN_BYTES, 1)
-        } else {
-            (self.unsent.piece_bytes(), RUN_BYTES, REQUESTS_MAX)
-        };
-        let run = run_bytes / piece_bytes;
-        let mut pieces = Vec::with_capacity(run);
-        let mut turns: Vec<_> = put.into_iter().chain(reads.take(reads_max.min(run))).collect();
-        if put.is_some() && self.has_put_last {
-            turns.reverse();
+        if let Some(put) = put {
+            return self.pieces_beside_put(put, reads);
         }
-        for round in 0..run {
-            let before = pieces.len();
-            for stream in &turns {
-                if pieces.len() < run {
-                    pieces.extend(stream.piece(round, piece_bytes));
+        let run_bytes = if self.short_runs > 0 { PUT_RUN_BYTES } else { RUN_BYTES };
+        let piece_bytes = self.unsent.piece_bytes().min(run_bytes);
+        let mut pieces = Vec::with_capacity(run_bytes / piece_bytes);
+        while pieces.len() < run_bytes / piece_bytes
+            && let Some(piece) = next_piece(&mut reads, piece_bytes)
+        {
+            pieces.push(piece);
+        }
+        pieces
+    }
+
+    /// The pieces of the next run, in which a put and the reads, however many these are, have as
+    /// many bytes each.
+    fn pieces_beside_put(&self, put: &OutStream, mut reads: StreamQueue<'_>) -> Vec<StreamPiece> {
+        let piece_bytes = self.unsent.piece_bytes().min(PUT_RUN_BYTES / 2);
+        let mut put = VecDeque::from([(put, 0)]);
+        let mut ahead = self.reads_ahead;
+        let mut pieces: Vec<StreamPiece> = Vec::new();
+        let mut left = PUT_RUN_BYTES;
+        while left > 0 {
+            let is_turn_of_put = ahead >= 0;
+            let piece = if is_turn_of_put {
+                let piece = next_piece(&mut put, piece_bytes);
+                // The next put begins behind this one, and has its turn then.
+                if piece.is_none() && self.has_next_put {
+                    break;
                 }
-            }
-            if pieces.len() == before {
-                break;
-            }
+                piece.or_else(|| next_piece(&mut reads, piece_bytes))
+            } else {
+                let piece = next_piece(&mut reads, piece_bytes);
+                piece.or_else(|| next_piece(&mut put, piece_bytes))
+            };
+            let Some(piece) = piece else { break };
+            ahead = ahead_after(ahead, &piece);
+            left = left.saturating_sub(piece.length);
+            pieces.push(piece);
         }
         pieces
     }
@@ -396,11 +438,33 @@ impl SendHalf {
         let at = self.streams.iter().position(is_of);
         let Some(mut stream) = at.and_then(|at| self.streams.remove(at)) else { return };
         stream.given += piece.length as u64;
-        self.has_put_last = piece.source.is_put();
+        self.reads_ahead = ahead_after(self.reads_ahead, piece);
         if !piece.is_last() {
             self.streams.push_back(stream);
         }
     }
+}
+
+/// Streams that take turns, and how many bytes of each the pieces so far have.
+type StreamQueue<'a> = VecDeque<(&'a OutStream, usize)>;
+
+/// The next piece of the stream whose turn it is.
+fn next_piece(streams: &mut StreamQueue<'_>, bytes: usize) -> Option<StreamPiece> {
+    let (stream, before) = streams.pop_front()?;
+    let piece = stream.piece(before, bytes)?;
+    if !piece.is_last() {
+        streams.push_back((stream, before + piece.length));
+    }
+    Some(piece)
+}
+
+/// How many more bytes reads have than puts after this piece. What one kind has sent alone doesn't
+/// count for long.
+fn ahead_after(ahead: isize, piece: &StreamPiece) -> isize {
+    let length = piece.length.cast_signed();
+    let change = if piece.source.is_put() { -length } else { length };
+    let most = (PUT_RUN_BYTES / 2).cast_signed();
+    ahead.saturating_add(change).clamp(-most, most)
 }
 
 /// Calls again while a signal interrupts the call; `None` if the socket takes nothing now.

@@ -4,9 +4,13 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use tagmatch_device::{Buffer, PeerId, RemoteSpan};
+use tagmatch_device::{
+    AccessKind, Buffer, PeerId, RegionAccess, RegionPlace, RegionSpan, RemoteSpan,
+};
 
+use super::super::accesses::Accesses;
 use super::super::frame::{PIECE_BYTES, RegionBytes};
+use super::super::reads::ReadsFromPeer;
 use super::super::sources::SharedMemory;
 use super::*;
 
@@ -266,4 +270,88 @@ fn a_put_and_the_reads_of_its_peer_have_as_many_bytes_each_and_messages_pass_bot
     let at = got.iter().position(|frame| *frame == message).unwrap();
     assert!(at < last, "the message waits for the put");
     assert!(!out.is_putting());
+}
+
+/// A put begins once the one before it was sent. The reads don't take its turn meanwhile, and many
+/// short reads have as much as a long one.
+#[test]
+fn puts_and_reads_of_any_lengths_have_as_many_bytes_each() {
+    const P: usize = PIECE_BYTES;
+    let cases =
+        [(16, P / 2, 1, 64 * P), (16, P, 1, 64 * P), (9, 3 * P - 1, 2, 30 * P), (2, 20 * P, 60, P)];
+    for (puts, put_length, read_count, read_length) in cases {
+        let mut sockets = stream();
+        let mut out = SendHalf::default();
+        let mut reads = ReadsFromPeer::default();
+        let mut accesses = Accesses::default();
+        let mut memory = SharedMemory::default();
+        for id in 0..read_count {
+            let buffer = Buffer::from(vec![1; read_length]);
+            let exposure = memory.exposures.expose(READER, buffer).unwrap();
+            out.take_request(id, StreamSource::Exposed(exposure.span)).unwrap();
+        }
+        for _ in 0..puts {
+            accesses.add(RegionAccess {
+                peer: READER,
+                of: RegionSpan { key: 1, place: RegionPlace::BY_KEY, offset: 0 },
+                kind: AccessKind::Write,
+                buffer: Buffer::from(vec![2; put_length]),
+            });
+        }
+        let mut bytes = Vec::new();
+        let mut part = [0; 7777];
+        while accesses.may_begin(&out) || out.is_putting() {
+            accesses.begin_next(&mut out, &mut reads);
+            out.push(sockets.0.as_fd(), memory.for_peer(READER, accesses.put())).unwrap();
+            while let Ok(count) = sockets.1.read(&mut part) {
+                bytes.extend_from_slice(&part[..count]);
+            }
+        }
+        bytes.extend(pass(&mut out, &mut sockets, memory.for_peer(READER, None)));
+        let frames = frames(&bytes);
+        let is_put = |frame: &Frame| matches!(frame, Frame::PutData { .. });
+        let last = frames.iter().rposition(is_put).unwrap();
+        let mut put = 0;
+        let mut read = 0;
+        for frame in &frames[..=last] {
+            match frame {
+                Frame::PutData { length } => put += length,
+                Frame::ReadData { length, .. } => read += length,
+                _ => {}
+            }
+        }
+        assert_eq!(put, puts * put_length);
+        assert!(read.abs_diff(put) <= 3 * P, "{read} bytes of reads beside {put} of puts");
+    }
+}
+
+/// A window of operations that go by messages moves on once in a run.
+#[test]
+fn reads_go_out_in_short_runs_while_one_sided_operations_go_by_messages() {
+    let mut sockets = stream();
+    let mut out = SendHalf::default();
+    let mut memory = SharedMemory::default();
+    for id in 0..4 {
+        let buffer = Buffer::from(vec![1; 20 * PIECE_BYTES]);
+        let exposure = memory.exposures.expose(READER, buffer).unwrap();
+        out.take_request(id, StreamSource::Exposed(exposure.span)).unwrap();
+    }
+    let run = |out: &SendHalf| out.next_pieces().iter().map(|piece| piece.length).sum::<usize>();
+    assert_eq!(run(&out), RUN_BYTES);
+    out.note_one_sided();
+    let mut read = 0;
+    let mut part = [0; 7777];
+    for _ in 0..SHORT_RUNS {
+        assert_eq!(run(&out), PUT_RUN_BYTES);
+        let before = out.taken();
+        out.push(sockets.0.as_fd(), memory.for_peer(READER, None)).unwrap();
+        let sent = out.taken() - before;
+        assert!(sent <= (PUT_RUN_BYTES + PIECE_BYTES) as u64, "{sent} bytes by one push");
+        while let Ok(count) = sockets.1.read(&mut part) {
+            read += count;
+        }
+    }
+    assert!(read > 0);
+    assert_eq!(run(&out), RUN_BYTES, "no operation has gone out since");
+    pass(&mut out, &mut sockets, memory.for_peer(READER, None));
 }
