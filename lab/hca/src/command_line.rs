@@ -33,8 +33,8 @@ pub(crate) struct Options {
     pub(crate) subnets: u32,
 
     /// What a device's port is connected to; for the first device, and so on. `ib`: the InfiniBand
-    /// of this command. `roce:INTERFACE` or `roce:ADDRESS`: Ethernet, with packets of RoCE version 2
-    /// on UDP port 4791, to another tagmatch-hca, soft-RoCE or a card. All ports are of one kind.
+    /// of this command. `roce:INTERFACE` or `roce:ADDRESS`: Ethernet, with packets of RoCE version
+    /// 2 on UDP port 4791, to another tagmatch-hca or soft-RoCE. All ports are of one kind.
     #[arg(long = "port", value_name = "ib|roce:PLACE")]
     pub(crate) ports: Vec<PortChoice>,
 

@@ -144,7 +144,11 @@ impl Server {
 
     /// Connects the Ethernet ports to their networks.
     pub(crate) fn connect(&self, wire: crate::roce::socket::Wire) -> io::Result<()> {
-        wire.listen(&self.fabric)?;
+        let fabric = Arc::downgrade(&self.fabric);
+        wire.listen(move |arrived| {
+            let fabric = fabric.upgrade();
+            fabric.map(|fabric| fabric.arrive(arrived)).is_some()
+        })?;
         self.fabric.connect(Box::new(wire));
         Ok(())
     }

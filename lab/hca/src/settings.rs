@@ -83,6 +83,11 @@ impl Settings {
         !self.ports.is_empty()
     }
 
+    /// The Ethernet ports with the LIDs that they are known by.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (u16, &RocePort)> {
+        self.ports.iter().enumerate().map(|(device, port)| (Self::lid(device), port))
+    }
+
     /// The number of a device's port in its subnet.
     pub(crate) fn lid(device: usize) -> u16 {
         u16::try_from(device + 1).unwrap_or(u16::MAX)

@@ -4,9 +4,9 @@ use super::{Command, Undo};
 use crate::abi::{self, CreateAh, CreatedAh, Destination, DestroyAh, OneWord};
 use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
-use crate::nic::wired::out_path;
+use crate::nic::connection::out_path;
 use crate::nic::{Function, NOWHERE, Ports};
-use crate::roce::socket::WirePath;
+use crate::roce::link::WirePath;
 use crate::settings::Settings;
 
 /// The port that a path leads to, by the LID that packets carry; [`NOWHERE`] if no port takes them.

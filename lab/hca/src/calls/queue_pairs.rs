@@ -9,9 +9,9 @@ use crate::boundary::{Errno, Kind};
 use crate::knobs::LinkLayer;
 use crate::memory::Memory;
 use crate::nic::Function;
+use crate::nic::connection::Wired;
 use crate::nic::queue_pair::{Qp, QpFacts, Receives, Sq, State, Transport};
 use crate::nic::receive_queue::{RECEIVE_MAX, Rq};
-use crate::nic::wired::Wired;
 use crate::settings::Settings;
 use crate::wqe::BLOCK;
 
@@ -135,7 +135,11 @@ impl<M: Memory> Function<M> {
             let ports = &adapter.fabric.ports;
             qp.to_lid = port_of(settings, ports, qp.facts.lid, &change.dest)?;
             let path = network_path(settings, ports, qp.facts.lid, &change.dest);
-            qp.wire = path.map(|path| Box::new(Wired::new(path)));
+            match (&mut qp.wire, path) {
+                // A drained queue pair goes on with its numbers.
+                (Some(wire), Some(path)) => wire.redirect(path),
+                (wire, path) => *wire = path.map(|path| Box::new(Wired::new(path))),
+            }
         }
         let before = (qp.state, qp.attributes);
         if is_extended {

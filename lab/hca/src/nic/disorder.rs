@@ -4,9 +4,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::dice::Dice;
-use super::fabric::Link;
+use crate::roce::link::{Link, WirePath};
 use crate::roce::packet::RocePacket;
-use crate::roce::socket::WirePath;
 use crate::settings::Settings;
 
 /// A packet that was held back goes out after so long, if none that follows has pushed it out.

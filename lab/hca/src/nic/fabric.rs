@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,8 +12,8 @@ use super::packet::{Body, Packet};
 use super::ports::Ports;
 use crate::boundary::Call;
 use crate::fault::FaultKind;
+use crate::roce::link::{Arrived, Link, WirePath};
 use crate::roce::packet::RocePacket;
-use crate::roce::socket::{Arrived, WirePath};
 use crate::settings::Settings;
 
 /// Bytes of datagrams that may wait for one program. More are lost, as on a network.
@@ -93,12 +92,6 @@ pub(crate) struct Fabric {
     /// Which registrations fail is drawn apart, so that it depends on no packet.
     pub(crate) registrations: Dice,
     link: OnceLock<Box<dyn Link>>,
-}
-
-/// What carries packets to other machines.
-pub(crate) trait Link: fmt::Debug + Send + Sync {
-    /// Sends a packet, which may be lost.
-    fn send(&self, path: &WirePath, packet: &RocePacket);
 }
 
 /// Bytes of a message that is under way, given back when it is dropped.

@@ -2,6 +2,7 @@
 
 mod adapter;
 pub(crate) mod completion_queue;
+pub(crate) mod connection;
 mod counts;
 mod dice;
 mod disorder;
@@ -18,7 +19,7 @@ pub(crate) mod region;
 mod respond;
 mod send;
 pub(crate) mod tags;
-pub(crate) mod wired;
+mod wired;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use tagmatch_model::{QueuePair, Work};
 
 pub(crate) use adapter::{Adapter, AsyncNotice, Context};
 pub(crate) use counts::Counts;
-pub(crate) use fabric::{Fabric, Inbox, Letter, Link};
+pub(crate) use fabric::{Fabric, Inbox, Letter};
 pub(crate) use loss::DeviceOperation;
 pub(crate) use packet::NOWHERE;
 use packet::{Body, Packet};
@@ -39,7 +40,7 @@ use send::TagNotice;
 use crate::abi::event;
 use crate::boundary::{Answers, Objects};
 use crate::memory::Memory;
-use crate::roce::socket::Arrived;
+use crate::roce::link::Arrived;
 use crate::settings::Settings;
 use crate::wqe::RemoteAddress;
 
@@ -234,7 +235,7 @@ impl<M: Memory> Function<M> {
         let of = qp.facts.context;
         self.warm(of);
         // The program may have posted the receive that this message needs.
-        if !arrived.packet.operation.is_answer() {
+        if arrived.packet.operation.needs_receive() {
             self.look(|context| context == of);
         }
         let Some(qp) = self.qps.get_mut(&to) else { return };

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tagmatch_model::Handle;
 
+use super::connection::Wired;
 use super::fabric::UnderWay;
 use super::packet::Request;
 use super::receive_queue::Rq;
-use super::wired::Wired;
 use crate::abi::{ModifyQp, qp_mask};
 use crate::wqe::{RemoteAddress, Segment};
 

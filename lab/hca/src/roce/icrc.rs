@@ -136,8 +136,8 @@ mod tests {
         Flow { from: from.parse().unwrap(), to: to.parse().unwrap() }
     }
 
-    /// Packets that Scapy 2.8.0 has made (`contrib.roce`), from the BTH on. The last one but one has
-    /// the identification 0xbeef.
+    /// Packets that Scapy 2.8.0 has made (`contrib.roce`), from the BTH on. The last one but one
+    /// has the identification 0xbeef.
     fn known() -> [(Flow, &'static str); 5] {
         let v4 = flow("10.0.0.1:4791", "10.0.0.2:4791");
         let write = "0b0080010000001180000001\

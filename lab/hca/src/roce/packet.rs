@@ -1,5 +1,6 @@
 //! The headers of RoCE packets behind UDP, from the BTH to the last byte before the ICRC.
 
+use super::aeth::{Aeth, Verdict};
 use crate::wqe::{Atomic, RemoteAddress};
 
 /// Bytes of the base transport header.
@@ -108,63 +109,6 @@ pub(crate) struct Reth {
     pub(crate) length: u32,
 }
 
-/// Why a request was not carried out: codes of a NAK (table 45).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum NakCode {
-    Sequence = 0,
-    InvalidRequest = 1,
-    RemoteAccess = 2,
-    RemoteOperation = 3,
-}
-
-/// What an acknowledgement says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The request was carried out. The credits are those of table 46, encoded.
-    Done {
-        credits: u8,
-    },
-    /// There was no buffer; the sender is to wait for this time, encoded.
-    NotReady {
-        timer: u8,
-    },
-    Refused(NakCode),
-}
-
-/// Credits that are not given: the sender need not count.
-pub(crate) const NO_CREDITS: u8 = 0x1f;
-
-impl Verdict {
-    fn syndrome(self) -> u8 {
-        match self {
-            Verdict::Done { credits } => credits & 0x1f,
-            Verdict::NotReady { timer } => 0x20 | timer & 0x1f,
-            Verdict::Refused(code) => 0x60 | code as u8,
-        }
-    }
-
-    fn parse(syndrome: u8) -> Option<Self> {
-        let value = syndrome & 0x1f;
-        Some(match (syndrome >> 5, value) {
-            (0, credits) => Verdict::Done { credits },
-            (1, timer) => Verdict::NotReady { timer },
-            (3, 0) => Verdict::Refused(NakCode::Sequence),
-            (3, 1) => Verdict::Refused(NakCode::InvalidRequest),
-            (3, 2) => Verdict::Refused(NakCode::RemoteAccess),
-            (3, 3) => Verdict::Refused(NakCode::RemoteOperation),
-            _ => return None,
-        })
-    }
-}
-
-/// AETH: an acknowledgement, and how many messages the receiver has completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Aeth {
-    pub(crate) verdict: Verdict,
-    pub(crate) msn: u32,
-}
-
 /// What a packet is, with the headers of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -183,6 +127,16 @@ impl Operation {
     pub(crate) fn is_answer(&self) -> bool {
         use Operation::*;
         matches!(self, ReadResponse { .. } | Acknowledge(_) | AtomicAcknowledge { .. })
+    }
+
+    /// Whether a receive is needed for it now.
+    pub(crate) fn needs_receive(&self) -> bool {
+        match self {
+            Operation::Send { part, .. } => part.is_first(),
+            Operation::Write { immediate, .. } => immediate.is_some(),
+            Operation::Datagram { .. } => true,
+            _ => false,
+        }
     }
 
     fn opcode(&self) -> u8 {
@@ -448,17 +402,9 @@ impl RocePacket {
     }
 }
 
-/// Credits as an AETH has them: the largest number of table 46 that is not above `receives`.
-pub(crate) fn encoded_credits(receives: u32) -> u8 {
-    const COUNTS: [u32; 31] = [
-        0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
-        2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
-    ];
-    (COUNTS.partition_point(|count| *count <= receives) - 1) as u8
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::aeth::{NO_CREDITS, NakCode};
     use super::*;
 
     pub(super) fn bytes(hex: &str) -> Vec<u8> {
@@ -578,16 +524,6 @@ mod tests {
         assert_eq!(RocePacket::parse(&long), Err(Malformed));
         assert!(RocePacket::parse(&long[..good.len() + MTU_MAX]).is_ok());
         assert_eq!(RocePacket::parse(&long[..good.len() + 2]), Err(Malformed));
-        // Reserved syndromes.
-        for syndrome in [0x40, 0x64, 0x80] {
-            assert_eq!(Verdict::parse(syndrome), None, "{syndrome:#x}");
-        }
-    }
-
-    #[test]
-    fn credits_are_rounded_down() {
-        let encoded = [0, 1, 4, 5, 6, 7, 8, 33, 32767, 32768, u32::MAX].map(encoded_credits);
-        assert_eq!(encoded, [0, 1, 4, 4, 5, 5, 6, 10, 29, 30, 30]);
     }
 
     #[test]

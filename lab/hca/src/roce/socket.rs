@@ -5,15 +5,15 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use super::icrc::{Checker, Flow};
+use super::link::{Arrived, Link, WirePath};
 use super::packet::RocePacket;
-use crate::nic::{Fabric, Link};
-use crate::settings::Settings;
+use super::port::RocePort;
 
 /// UDP's port of RoCE.
 const PORT: u16 = 4791;
@@ -25,26 +25,10 @@ const PACKET_MAX: usize = 8192;
 /// Why an address can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    #[error("--port roce: UDP port {port} of {host} is in use by {1}", port = .0.port(), host = .0.ip())]
+    #[error("--port roce: the UDP address {0} is in use by {1}")]
     InUse(SocketAddr, String),
-    #[error("--port roce: a socket for UDP port {port} of {host}: {1}", port = .0.port(), host = .0.ip())]
+    #[error("--port roce: no socket with the UDP address {0} can be made: {1}")]
     Failed(SocketAddr, io::Error),
-}
-
-/// A packet that has come for a queue pair, with a right ICRC.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    /// The port, by the LID that its device had at first.
-    pub(crate) lid: u16,
-    pub(crate) path: WirePath,
-    pub(crate) packet: RocePacket,
-}
-
-/// From where to where packets of a queue pair go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WirePath {
-    pub(crate) from: IpAddr,
-    pub(crate) to: IpAddr,
 }
 
 /// The socket of one address.
@@ -107,46 +91,51 @@ impl RoceSocket {
         let _ = self.socket.send_to(&bytes, to);
     }
 
-    /// Gives the fabric all packets that come, until the fabric ends.
-    fn listen(&self, fabric: &Weak<Fabric>) {
+    /// Gives away all packets that come, until nobody takes them.
+    fn listen(&self, take: &impl Fn(Arrived) -> bool) {
         let mut checker = Checker::default();
         let mut bytes = vec![0; PACKET_MAX];
         loop {
-            let got = self.socket.recv_from(&mut bytes);
-            let Some(fabric) = fabric.upgrade() else { return };
             // An error tells of a packet that was sent, and that the peer's machine has refused.
-            let Ok((length, from)) = got else { continue };
+            let Ok((length, from)) = self.socket.recv_from(&mut bytes) else { continue };
             let flow = Flow { from, to: self.own };
             let Some(packet) = checker.checked(&flow, &bytes[..length]) else { continue };
             let Ok(packet) = RocePacket::parse(packet) else { continue };
             let path = WirePath { from: from.ip(), to: self.own.ip() };
-            fabric.arrive(Arrived { lid: self.lid, path, packet });
+            if !take(Arrived { lid: self.lid, path, packet }) {
+                return;
+            }
         }
     }
 }
 
 impl Wire {
-    /// Opens the sockets of all Ethernet ports.
-    pub(crate) fn open(settings: &Settings) -> Result<Self, SocketError> {
-        let ports = settings.ports.iter().enumerate();
-        let ends = ports.flat_map(|(device, port)| {
-            let scope = port.index;
-            let ends = port.addresses.iter().map(move |address| RoceSocket::end(*address, scope));
-            ends.map(move |own| (Settings::lid(device), own, scope))
-        });
-        let open = |(lid, own, scope)| RoceSocket::open(lid, own, scope).map(Arc::new);
-        Ok(Wire(ends.map(open).collect::<Result<_, _>>()?))
+    /// Opens the sockets of all Ethernet ports, each known by the LID that its device had at first.
+    pub(crate) fn open<'a>(
+        ports: impl Iterator<Item = (u16, &'a RocePort)>,
+    ) -> Result<Self, SocketError> {
+        let mut sockets = Vec::new();
+        for (lid, port) in ports {
+            for address in &port.addresses {
+                let own = RoceSocket::end(*address, port.index);
+                sockets.push(Arc::new(RoceSocket::open(lid, own, port.index)?));
+            }
+        }
+        Ok(Wire(sockets))
     }
 
-    /// Starts a thread for each socket, which gives the fabric what comes.
-    pub(crate) fn listen(&self, fabric: &Arc<Fabric>) -> io::Result<()> {
+    /// Starts a thread for each socket, which gives away what comes until nobody takes it.
+    pub(crate) fn listen(
+        &self,
+        take: impl Fn(Arrived) -> bool + Clone + Send + 'static,
+    ) -> io::Result<()> {
         for socket in &self.0 {
             let socket = Arc::clone(socket);
-            let fabric = Arc::downgrade(fabric);
+            let take = take.clone();
             let name = format!("roce {}", socket.own.ip());
             std::thread::Builder::new().name(name).spawn(move || {
                 crate::priority::ask_for_short_turns();
-                socket.listen(&fabric);
+                socket.listen(&take);
             })?;
         }
         Ok(())
@@ -226,13 +215,9 @@ mod tests {
             let error = RoceSocket::open(1, end, 0).unwrap_err().to_string();
             let program = std::fs::read_link("/proc/self/exe").unwrap();
             let name = program.file_name().unwrap().to_string_lossy();
-            let port = end.port();
-            let expected = format!(
-                "--port roce: UDP port {port} of {} is in use by {} (process {})",
-                end.ip(),
-                name,
-                std::process::id()
-            );
+            let own = std::process::id();
+            let expected =
+                format!("--port roce: the UDP address {end} is in use by {name} (process {own})");
             assert_eq!(error, expected);
         }
     }

@@ -11,11 +11,12 @@ use super::{ALL, End, RECEIVED, REQUEST, REQUEST_ERROR, completions, datagrams, 
 use crate::abi::event;
 use crate::gid::of_address;
 use crate::knobs::LinkLayer;
-use crate::nic::{Fabric, Link};
+use crate::nic::Fabric;
+use crate::roce::aeth::{Aeth, NakCode, Verdict};
 use crate::roce::icrc::{Checker, Flow};
-use crate::roce::packet::{Aeth, Extra, NakCode, Operation, Part, Reth, RocePacket, Verdict};
+use crate::roce::link::{Arrived, Link, WirePath};
+use crate::roce::packet::{Extra, Operation, Part, Reth, RocePacket};
 use crate::roce::port::RocePort;
-use crate::roce::socket::{Arrived, WirePath};
 use crate::settings::Settings;
 use crate::wqe::{RemoteAddress, opcode};
 

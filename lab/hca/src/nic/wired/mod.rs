@@ -10,102 +10,21 @@
 mod receiver;
 mod sender;
 
-use std::collections::VecDeque;
-
-use receiver::{Incoming, Reply};
-
 use super::adapter::Adapter;
+use super::connection::{after, out_path};
 use super::packet::{Body, Message, Packet};
 use super::queue_pair::{Qp, Transport};
 use super::send::TagNotice;
-use crate::gid::{GidKind, PortGid, Route, of_address, to_address};
+use crate::gid::{GidKind, PortGid, Route, of_address};
 use crate::knobs::is_one_partition;
 use crate::memory::Memory;
+use crate::roce::link::{Arrived, WirePath};
 use crate::roce::packet::{Operation, RocePacket};
-use crate::roce::socket::{Arrived, WirePath};
 use crate::wqe::AddressVector;
 
 /// Packets that may be under way without an acknowledgement, and their bytes.
 const WINDOW: u32 = 32;
 const WINDOW_BYTES: u32 = 64 << 10;
-
-/// The number that comes so many after another one, of 24 bits.
-fn after(psn: u32, count: u32) -> u32 {
-    psn.wrapping_add(count) & 0xff_ffff
-}
-
-/// How many packets lie between two numbers.
-fn distance(from: u32, to: u32) -> u32 {
-    to.wrapping_sub(from) & 0xff_ffff
-}
-
-fn is_before(psn: u32, other: u32) -> bool {
-    psn != other && super::packet::is_up_to(psn, other)
-}
-
-/// What a queue pair knows of its peer at the other end of a network.
-#[derive(Debug)]
-pub(crate) struct Wired {
-    path: WirePath,
-    sender: SenderNumbers,
-    /// The message whose first packets have come.
-    incoming: Option<Incoming>,
-    /// What the peer has still to be told, in its order.
-    replies: VecDeque<Reply>,
-    /// Messages that were completed for the peer.
-    msn: u32,
-}
-
-/// Packet sequence numbers of the sender.
-#[derive(Clone, Copy, Debug, Default)]
-struct SenderNumbers {
-    base: u32,
-    cursor: u32,
-    end: u32,
-    /// The number from which packets were sent again because a later answer has come.
-    asked_again: Option<u32>,
-}
-
-impl SenderNumbers {
-    /// Whether a packet with this number is under way.
-    fn is_under_way(&self, psn: u32) -> bool {
-        distance(self.base, psn) < distance(self.base, self.end)
-    }
-
-    /// All before this number was acknowledged. Whether that is news.
-    fn advance(&mut self, base: u32) -> bool {
-        if !is_before(self.base, base) {
-            return false;
-        }
-        self.base = base;
-        if is_before(self.cursor, base) {
-            self.cursor = base;
-        }
-        true
-    }
-}
-
-impl Wired {
-    pub(crate) fn new(path: WirePath) -> Self {
-        Wired {
-            path,
-            sender: SenderNumbers::default(),
-            incoming: None,
-            replies: VecDeque::new(),
-            msn: 0,
-        }
-    }
-
-    /// The queue pair begins to send.
-    pub(crate) fn start(&mut self, psn: u32) {
-        self.sender = SenderNumbers { base: psn, cursor: psn, end: psn, asked_again: None };
-    }
-
-    /// The queue pair is reset, or in error.
-    pub(crate) fn stop(&mut self) {
-        *self = Wired::new(self.path);
-    }
-}
 
 impl Qp {
     /// Packets that may be under way.
@@ -229,12 +148,4 @@ impl Qp {
         };
         self.take_datagram(adapter, &packet, route, &message);
     }
-}
-
-/// The path from a row of the table of GIDs to a GID, if packets of UDP can take it.
-pub(crate) fn out_path(row: PortGid, to: &[u8; 16]) -> Option<WirePath> {
-    let from = to_address(&row.gid);
-    let to = to_address(to);
-    let is_possible = row.kind == GidKind::RoceV2 && from.is_ipv4() == to.is_ipv4();
-    is_possible.then_some(WirePath { from, to })
 }

@@ -1,72 +1,22 @@
 //! The receiving side: requests that come in packets, and what the peer is told of them.
 
 use super::super::adapter::Adapter;
-use super::super::fabric::UnderWay;
+use super::super::connection::{Incoming, Reply, after, distance, is_before};
 use super::super::packet::{Message, is_up_to};
 use super::super::queue_pair::{Qp, Receives};
 use super::super::respond::{ATOMICS_KEPT, Answer};
 use super::super::send::{MESSAGE_MAX, TagNotice};
-use super::{after, distance, is_before};
 use crate::abi::{access, event};
 use crate::cqe::Syndrome;
 use crate::memory::Memory;
-use crate::roce::packet::{
-    Aeth, Extra, NO_CREDITS, NakCode, Operation, Part, Reth, RocePacket, Verdict, encoded_credits,
-};
+use crate::roce::aeth::{Aeth, NO_CREDITS, NakCode, Verdict, encoded_credits};
+use crate::roce::packet::{Extra, Operation, Part, Reth, RocePacket};
 use crate::wqe::{Atomic, RemoteAddress};
 
 /// Packets of answers that one turn sends.
 const BUDGET: usize = 64;
 /// Packets whose data is read from the program's memory at once.
 const READ_AT_ONCE: u32 = 16;
-
-/// A message whose first packets have come.
-#[derive(Debug)]
-pub(super) enum Incoming {
-    /// The bytes so far, and the room that they take in the device.
-    Send {
-        bytes: Vec<u8>,
-        _rooms: Vec<UnderWay>,
-    },
-    Write {
-        reth: Reth,
-        done: u32,
-    },
-}
-
-/// What the peer is to be told.
-#[derive(Debug)]
-pub(super) enum Reply {
-    /// The rest of the answer of a READ, from the packet with this number on.
-    Read {
-        psn: u32,
-        from: RemoteAddress,
-        left: u32,
-        is_first: bool,
-    },
-    Atomic {
-        psn: u32,
-        old: u64,
-    },
-    Verdict {
-        psn: u32,
-        verdict: Verdict,
-    },
-}
-
-impl Reply {
-    fn psn(&self) -> u32 {
-        match self {
-            Reply::Read { psn, .. } | Reply::Atomic { psn, .. } | Reply::Verdict { psn, .. } => {
-                *psn
-            }
-        }
-    }
-
-    fn is_data(&self) -> bool {
-        !matches!(self, Reply::Verdict { .. })
-    }
-}
 
 /// What becomes of a packet that has come in its turn.
 enum Outcome {
@@ -113,7 +63,7 @@ impl Qp {
                 self.queue_reply(Reply::Verdict { psn: self.expected, verdict });
             }
         } else if psn != self.expected {
-            self.repeat_on_wire(&packet);
+            self.repeat_on_wire(adapter, &packet);
         } else {
             return self.take_in_turn(adapter, packet);
         }
@@ -370,14 +320,15 @@ impl Qp {
     }
 
     /// Answers a packet again that has come before: its answer may be lost (InfiniBand 9.7.5.1.2).
-    fn repeat_on_wire(&mut self, packet: &RocePacket) {
+    fn repeat_on_wire<M: Memory>(&mut self, adapter: &Adapter<M>, packet: &RocePacket) {
         let psn = packet.psn;
         let reply = match packet.operation {
             Operation::ReadRequest(reth) => {
                 let end = after(psn, span(reth.length, self.attributes.mtu()));
                 let is_old = u64::from(reth.length) <= MESSAGE_MAX
                     && is_up_to(end, self.expected)
-                    && self.allows(access::REMOTE_READ);
+                    && self.allows(access::REMOTE_READ)
+                    && self.may_be_read(adapter, &reth);
                 let read = Reply::Read { psn, from: reth.at, left: reth.length, is_first: true };
                 is_old.then_some(read)
             }

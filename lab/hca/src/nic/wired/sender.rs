@@ -1,13 +1,14 @@
 //! The sending side: requests in packets, and the peer's answers to them.
 
 use super::super::adapter::{Adapter, ScatterError};
+use super::super::connection::{SenderNumbers, after, distance, is_before};
 use super::super::packet::{Message, Request};
 use super::super::queue_pair::{Outstanding, Qp, not_ready_time};
 use super::super::send::TagNotice;
-use super::{SenderNumbers, after, distance, is_before};
 use crate::cqe::Syndrome;
 use crate::memory::Memory;
-use crate::roce::packet::{Aeth, Extra, NakCode, Operation, Part, Reth, RocePacket, Verdict};
+use crate::roce::aeth::{Aeth, NakCode, Verdict};
+use crate::roce::packet::{Extra, Operation, Part, Reth, RocePacket};
 use crate::wqe::RemoteAddress;
 use std::time::Instant;
 
