@@ -36,6 +36,14 @@ impl Clock {
     }
 }
 
+/// What the timer was set for when the worker fell asleep, flushes aside.
+#[derive(Default)]
+pub(crate) struct SleepTimer {
+    pub(crate) due: Option<Duration>,
+    /// The polls until then.
+    pub(crate) polls: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ use tagmatch_os::tcp::TcpOptions;
 use tagmatch_secret::Secret;
 
 use super::address::TcpAddress;
-use super::clock::Clock;
+use super::clock::{Clock, SleepTimer};
 use super::config::TcpConfig;
 use super::flush_wait::FlushWait;
 use super::handshake::Listener;
@@ -32,7 +32,6 @@ use super::peers::{PeerState, Peers};
 use super::ready::ReadyList;
 use super::refused_machines::RefusedMachines;
 use super::send_half::{ACCESSES_MAX, Unsent};
-use super::sleep::SleepTimer;
 use super::sources::SharedMemory;
 use super::unsent::UNSENT_MIN;
 

@@ -5,17 +5,10 @@ use std::time::Duration;
 
 use tagmatch_device::PeerId;
 
+use super::clock::SleepTimer;
 use super::device::Tcp;
 use super::flush_wait::FlushWait;
 use super::peers::PeerState;
-
-/// What the timer was set for when the worker was armed last, flushes aside.
-#[derive(Default)]
-pub(crate) struct SleepTimer {
-    pub(crate) due: Option<Duration>,
-    /// The polls until then.
-    pub(crate) polls: u32,
-}
 
 impl Tcp {
     /// See [`Device::arm`](tagmatch_device::Device::arm).
