@@ -27,6 +27,7 @@ pub(crate) fn errors<T: TagTransport>(transport: &T) -> Vec<String> {
     let mut wrong = core.meeting.audit();
     wrong.extend(live(core));
     wrong.extend(tokens(core));
+    wrong.extend(packets(transport));
     wrong.extend(transport.audit());
     wrong
 }
@@ -54,6 +55,15 @@ pub(crate) fn errors_of_sent<T: TagTransport>(transport: &T) -> Vec<String> {
     let out = out.filter(|operation| operation.peer() != Some(PeerId::ONESELF)).count();
     let wrong = (out > 0).then(|| format!("nothing is unsent, and {out} operations go out"));
     wrong.into_iter().collect()
+}
+
+/// A transport with packets that go out doesn't say that it holds none: the process would end, and
+/// they would be lost.
+fn packets<T: TagTransport>(transport: &T) -> Option<String> {
+    let operations = transport.core().operations.iter();
+    let out = operations.filter(|operation| operation.goes_out() && !operation.is_send()).count();
+    let is_forgotten = out > 0 && !transport.holds_packets();
+    is_forgotten.then(|| format!("{out} packets go out, and the transport says that none do"))
 }
 
 /// Each peer counts the operations that depend on it.

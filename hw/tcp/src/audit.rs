@@ -16,9 +16,9 @@ impl Tcp {
         }
     }
 
-    /// In a build with debug assertions: panics if the timer wakes a worker that sleeps too late for
-    /// what another thread has begun. To be asked when such a call is over. Whoever polls arms the
-    /// worker again.
+    /// In a build with debug assertions: panics if the timer wakes a worker that sleeps too late
+    /// for what another thread has begun. To be asked when such a call is over. Whoever polls arms
+    /// the worker again.
     #[inline]
     pub(crate) fn audit_timer(&self) {
         let is_set = self.is_armed && !self.is_timer_stale && self.polls == self.sleep_timer.polls;
