@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Server, children, eventually, lives, text};
+use tagmatch_testkit::scratch::Scratch;
 
 fn connect(server: &Server) -> TcpStream {
     let stream = server.proved();
@@ -246,6 +249,31 @@ fn neither_side_outlives_the_other() {
     server.child.wait().unwrap();
     assert!(eventually(|| !lives(peer)));
     assert_eq!(client.wait().unwrap().code(), Some(1));
+}
+
+/// A client whose process can't be started gives its turn back, so the next one is served at once.
+#[test]
+fn a_client_whose_process_cannot_be_started_holds_up_no_other() {
+    let scratch = Scratch::new("unstarted");
+    let program = scratch.join("tagperf");
+    // By another process: a file that a thread's child has open for writing can't be executed.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_tagperf")).arg(&program).status();
+    assert!(copied.unwrap().success());
+    let allow = |mode| fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["serve", "--port", "0"]);
+    command.env_remove("TAGMATCH_SECRET").env_remove("TAGMATCH_SECRET_FILE");
+    let mut server = Server::of(command);
+    // The server runs on, but its program can't be executed again.
+    allow(0o600);
+    let lat = "lat --sizes 8 --iters 50";
+    assert_eq!(server.client(lat).status.code(), Some(1));
+    let line = server.logged();
+    assert!(line.contains("cannot start a process for it"), "{line}");
+    allow(0o700);
+    let output = server.client(lat);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(server.logged().contains("served, "));
 }
 
 #[test]
