@@ -455,6 +455,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn both_ends_of_each_range_are_right() {
+        let good = Config::default;
+        let ends = [
+            Config { eager_max: 0, fragmented_max: 0, ..good() },
+            Config { eager_max: EAGER_MAX, fragmented_max: EAGER_MAX, ..good() },
+            Config { unexpected_bytes: UNEXPECTED_BYTES_MIN, unexpected_messages: 1, ..good() },
+            Config { unexpected_bytes: u64::MAX, unexpected_messages: 1 << 30, ..good() },
+            Config { unexpected_peer_percent: 1, ..good() },
+            Config { unexpected_peer_percent: 100, ..good() },
+        ];
+        for config in ends {
+            assert!(config.check().is_ok(), "{config:?}");
+        }
+    }
+
     #[cfg(feature = "ucx")]
     #[test]
     fn the_worker_decides_how_ucx_matches_and_what_a_tag_has() {

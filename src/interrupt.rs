@@ -181,6 +181,43 @@ mod tests {
         assert!(!interrupter.enter(None).is_interrupted(), "the interrupt was seen");
     }
 
+    /// The rule of [`Interrupter`], in each order of a few calls and interrupts: no call blocks after
+    /// an interrupt before one has returned nothing.
+    #[test]
+    fn an_interrupt_is_kept_until_a_call_has_returned_nothing() {
+        const STEPS: u32 = 7;
+        for order in 0..6_u32.pow(STEPS) {
+            let interrupter = Interrupter::new();
+            // Whether an interrupt that no call has used up is for the next call.
+            let mut is_owed = false;
+            let mut calls = Vec::new();
+            for step in 0..STEPS {
+                match order / 6_u32.pow(step) % 6 {
+                    0 => calls.push((interrupter.enter(None), std::mem::take(&mut is_owed))),
+                    1 => {
+                        interrupter.interrupt();
+                        is_owed |= calls.is_empty();
+                        calls.iter_mut().for_each(|(_, is_interrupted)| *is_interrupted = true);
+                    }
+                    leaving if !calls.is_empty() => {
+                        let at = if leaving < 4 { 0 } else { calls.len() - 1 };
+                        let (call, is_interrupted) = calls.remove(at);
+                        if leaving % 2 == 0 {
+                            is_owed |= is_interrupted;
+                        } else {
+                            call.returns_nothing();
+                        }
+                    }
+                    _ => {}
+                }
+                for (call, is_interrupted) in &calls {
+                    assert_eq!(call.is_interrupted(), *is_interrupted, "order {order}");
+                }
+                assert_eq!(interrupter.lock().is_pending, is_owed, "order {order}");
+            }
+        }
+    }
+
     #[test]
     fn a_thread_that_sleeps_is_woken() {
         let wait = WaitPolicy::SLEEP;
