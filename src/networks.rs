@@ -59,3 +59,26 @@ where
         _ => Box::new(device),
     })
 }
+
+#[cfg(all(test, not(loom), feature = "model", feature = "tcp"))]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tagmatch_model::ModelConfig;
+    use tagmatch_tcp::TcpConfig;
+
+    use super::*;
+    use crate::Secret;
+
+    /// A machine without RDMA has the model at TCP, which comes behind it.
+    #[test]
+    fn the_first_network_that_opens_has_the_model_nic() {
+        let mut config = Config::default().hw_tags(HwTags::Model(ModelConfig::default()));
+        config.secret = Secret::from_bytes(&[7; 16]).ok();
+        let tcp = TcpConfig::default().listen(vec![Ipv4Addr::LOCALHOST.into()]);
+        let opened = AutoConfig::default().tcp(tcp).open(&config);
+        let devices = opened.into_iter().filter_map(|(_, opened)| opened.ok());
+        let has_list: Vec<bool> = devices.map(|mut device| device.tags().is_some()).collect();
+        assert!(has_list[0] && !has_list[1..].contains(&true), "{has_list:?}");
+    }
+}
