@@ -181,8 +181,8 @@ mod tests {
         assert!(!interrupter.enter(None).is_interrupted(), "the interrupt was seen");
     }
 
-    /// The rule of [`Interrupter`], in each order of a few calls and interrupts: no call blocks after
-    /// an interrupt before one has returned nothing.
+    /// The rule of [`Interrupter`], in each order of a few calls and interrupts: no call blocks
+    /// after an interrupt before one has returned nothing.
     #[test]
     fn an_interrupt_is_kept_until_a_call_has_returned_nothing() {
         const STEPS: u32 = 7;

@@ -9,8 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Server, children, eventually, lives, text};
 use tagmatch_testkit::scratch::Scratch;
+
+use common::{Server, children, eventually, lives, text};
 
 fn connect(server: &Server) -> TcpStream {
     let stream = server.proved();
