@@ -97,6 +97,7 @@ impl OneSidedRun {
             refused_per_mille: 100,
             exposures_max: 16,
             accesses_per_mille: Random::stream(seed, 12).pick(&[0, 500, 950]),
+            accesses_at_once: Random::stream(seed, 13).pick(&[1, 4]),
             machines,
             seed: mix(seed ^ 0x77),
         };
@@ -174,8 +175,12 @@ fn step<D: Device>(
             Ok(())
         }
         50..54 => {
-            world.fence(at, other);
-            Ok(())
+            // A fence matters most between operations on the same bytes.
+            let (from, length) = span(random, SHARED);
+            world.begin(at, region, PlannedAction::Get { at: from, length })?;
+            world.fence(at, world.regions[region].owner);
+            let has_notice = random.chance(1, 8);
+            world.begin(at, region, PlannedAction::Put { at: from, length, has_notice })
         }
         54 => {
             if random.per_mille(50) {

@@ -349,7 +349,8 @@ impl<D: Device> OneSidedWorld<D> {
         loop {
             let Some((owner, mut access)) = self.net.borrow_mut().take_due(node) else { return };
             let owner = self.members.iter_mut().find(|member| member.node == owner);
-            let is_half = access.kind == AccessKind::Write && does_half();
+            let may_fail = !self.net.borrow().has_several_accesses();
+            let is_half = access.kind == AccessKind::Write && may_fail && does_half();
             let done = owner.and_then(|owner| access_memory(owner, &mut access, is_half));
             let is_done = done.is_some() && !is_half;
             self.net.borrow_mut().end_access(node, access, is_done);

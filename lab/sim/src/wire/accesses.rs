@@ -1,27 +1,44 @@
 //! Accesses to regions without messages. A wire has no region's memory: whoever runs the workers
 //! carries out the accesses that are due ([`Net::take_due`]).
+//!
+//! Where several accesses to a peer may be under way, as over TCP, they end in their order. They
+//! take effect in their order, too, except that a read may come after later writes.
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, Buffer, Network, PeerId, PublishedRegion, RegionAccess, RegionPlace,
+    AccessEnd, AccessKind, AccessLimits, Buffer, Network, PeerId, PublishedRegion, RegionAccess,
+    RegionPlace,
 };
 
-use super::net::{Accessing, Net, NodeState, Ready, RegionBounds};
+use super::net::{AccessProgress, Accessing, Net, NodeState, Ready, RegionBounds};
 
 impl NodeState {
     /// The peers to which an access is under way, or has ended and was not reported.
     pub(super) fn accesses_to(&self) -> impl Iterator<Item = PeerId> {
-        let ended = self.accessed.iter().map(|end| end.peer);
-        self.accesses.iter().map(|accessing| accessing.access.peer).chain(ended)
+        self.accesses.iter().map(|accessing| accessing.access.peer)
     }
 
     /// Ends an access to a peer that is down.
     pub(super) fn end_access_to(&mut self, peer: u32) -> Option<AccessEnd> {
-        if let Some(at) = self.accessed.iter().position(|end| end.peer.0 == peer) {
-            return self.accessed.remove(at);
-        }
         let at = self.accesses.iter().position(|other| other.access.peer.0 == peer)?;
-        let RegionAccess { peer, buffer, .. } = self.accesses.remove(at).access;
-        Some(AccessEnd { peer, buffer, is_done: false })
+        Some(self.report_access(at))
+    }
+
+    fn report_access(&mut self, at: usize) -> AccessEnd {
+        let Accessing { access: RegionAccess { peer, buffer, .. }, progress, .. } =
+            self.accesses.remove(at);
+        AccessEnd { peer, buffer, is_done: progress == AccessProgress::Ended { is_done: true } }
+    }
+
+    /// Whether an access may take effect before all earlier ones to its peer that have not.
+    fn may_pass(&self, at: usize) -> bool {
+        let Accessing { access, .. } = &self.accesses[at];
+        let is_earlier = |earlier: &&Accessing| {
+            earlier.access.peer == access.peer && earlier.progress == AccessProgress::Waiting
+        };
+        let mut passed = self.accesses[..at].iter().filter(is_earlier);
+        passed.all(|earlier| {
+            earlier.access.kind == AccessKind::Read && access.kind == AccessKind::Write
+        })
     }
 }
 
@@ -46,8 +63,19 @@ impl Net {
             return Err(access.buffer);
         }
         let ready = self.clock + self.delay();
-        self.nodes[at as usize].accesses.push(Accessing { access, ready });
+        let progress = AccessProgress::Waiting;
+        self.nodes[at as usize].accesses.push(Accessing { access, ready, progress });
         Ok(())
+    }
+
+    pub(super) fn access_limits(&self) -> AccessLimits {
+        AccessLimits { at_once: self.config.accesses_at_once, ..AccessLimits::default() }
+    }
+
+    /// Whether several accesses to a peer may be under way. Then one that is not done is one that
+    /// the owner doesn't allow.
+    pub(crate) fn has_several_accesses(&self) -> bool {
+        self.config.accesses_at_once > 1
     }
 
     /// The next access of a worker that is due, with the number of the region's owner. Accesses
@@ -55,11 +83,25 @@ impl Net {
     pub(crate) fn take_due(&mut self, at: u32) -> Option<(u32, RegionAccess)> {
         let clock = self.clock;
         let hurry = self.hurry;
+        let has_several = self.has_several_accesses();
         loop {
-            let me = &mut self.nodes[at as usize];
-            let is_due = |accessing: &Accessing| hurry || accessing.ready <= clock;
-            let next = me.accesses.iter().position(is_due)?;
-            let access = me.accesses.remove(next).access;
+            let me = &self.nodes[at as usize];
+            let may_be_next = |next: &usize| {
+                let Accessing { ready, progress, .. } = &me.accesses[*next];
+                let is_due = hurry || *ready <= clock;
+                is_due && *progress == AccessProgress::Waiting && me.may_pass(*next)
+            };
+            let due: Vec<usize> = (0..me.accesses.len()).filter(may_be_next).collect();
+            let mut next = *due.first()?;
+            // Mostly a write passes the reads before it.
+            if has_several && self.random.per_mille(750) {
+                next = *due.last()?;
+            }
+            let accessing = &mut self.nodes[at as usize].accesses[next];
+            accessing.progress = AccessProgress::Taken;
+            let buffer = std::mem::take(&mut accessing.access.buffer);
+            let access = RegionAccess { buffer, ..accessing.access };
+            let me = &self.nodes[at as usize];
             let owner = me.peers[access.peer.index()].node;
             let region = self.nodes[owner as usize].regions.get(&access.of.key);
             let is_allowed = region.is_some_and(|region| {
@@ -70,24 +112,35 @@ impl Net {
                 };
                 has_right && end.is_some_and(|end| end <= region.length)
             });
-            if is_allowed && self.random.per_mille(self.config.accesses_per_mille) {
+            if is_allowed && (has_several || self.random.per_mille(self.config.accesses_per_mille))
+            {
                 return Some((owner, access));
             }
             self.end_access(at, access, false);
         }
     }
 
-    /// An access was carried out, or could not be.
+    /// The access that [`Net::take_due`] gave was carried out, or could not be.
     pub(crate) fn end_access(&mut self, at: u32, access: RegionAccess, is_done: bool) {
-        let RegionAccess { peer, buffer, .. } = access;
-        let end = AccessEnd { peer, buffer, is_done };
-        self.nodes[at as usize].accessed.push_back(end);
+        let mut accesses = self.nodes[at as usize].accesses.iter_mut();
+        let taken = accesses.find(|accessing| accessing.progress == AccessProgress::Taken);
+        if let Some(taken) = taken {
+            taken.access = access;
+            taken.progress = AccessProgress::Ended { is_done };
+        }
     }
 
+    /// The end of an access to which no earlier one is under way to the same peer.
     pub(super) fn next_accessed(&mut self, at: u32, network: Network) -> Option<Ready> {
         let me = &mut self.nodes[at as usize];
-        let is_of = |end: &AccessEnd| me.peers[end.peer.index()].network == network;
-        let next = me.accessed.iter().position(is_of)?;
-        me.accessed.remove(next).map(Ready::Accessed)
+        let next = (0..me.accesses.len()).find(|next| {
+            let Accessing { access, progress, .. } = &me.accesses[*next];
+            let is_of = me.peers[access.peer.index()].network == network;
+            let mut earlier = me.accesses[..*next].iter();
+            is_of
+                && matches!(progress, AccessProgress::Ended { .. })
+                && earlier.all(|earlier| earlier.access.peer != access.peer)
+        })?;
+        Some(Ready::Accessed(me.report_access(next)))
     }
 }

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use tagmatch_device::contents::route;
 use tagmatch_device::{
-    Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush, Incoming,
-    Join, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, ReadError, ReadMode,
-    ReadRequest, Refused, RegionAccess, RegionPlace, RemoteSpan,
+    AccessLimits, Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush,
+    Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, ReadError,
+    ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, RemoteSpan,
 };
 
 use super::net::{LinkState, Net, Ready};
@@ -131,6 +131,10 @@ impl Device for Wire {
     fn unpublish(&mut self, key: u64) -> bool {
         self.net.borrow_mut().unpublish(self.me, key);
         true
+    }
+
+    fn access_limits(&self, _: PeerId) -> AccessLimits {
+        self.net.borrow().access_limits()
     }
 
     fn access(&mut self, access: RegionAccess) -> Result<(), Buffer> {

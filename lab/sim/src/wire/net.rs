@@ -35,6 +35,8 @@ pub struct WireConfig {
     /// Accesses to regions without messages, of 1000, that are taken, and of those, the ones that
     /// are done. 0: no worker lets its peers access its regions.
     pub accesses_per_mille: u32,
+    /// How many accesses to one peer may be under way at a time.
+    pub accesses_at_once: usize,
     /// Seed of all that the wires decide.
     pub seed: u64,
 }
@@ -117,11 +119,22 @@ pub(super) struct RegionBounds {
     pub(super) writes: bool,
 }
 
-/// An access under way.
+/// An access under way, or one that has ended and was not reported.
 #[derive(Debug)]
 pub(super) struct Accessing {
     pub(super) access: RegionAccess,
     pub(super) ready: u64,
+    pub(super) progress: AccessProgress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AccessProgress {
+    Waiting,
+    /// It is being carried out, and its buffer is with whoever does that.
+    Taken,
+    Ended {
+        is_done: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -134,8 +147,8 @@ pub(super) struct NodeState {
     pub(super) reads: Vec<Reading>,
     /// The regions that peers access by themselves, by their keys.
     pub(super) regions: BTreeMap<u64, RegionBounds>,
+    /// The oldest one first.
     pub(super) accesses: Vec<Accessing>,
-    pub(super) accessed: VecDeque<AccessEnd>,
     pub(super) fail_reads: u32,
     /// Bytes in the largest message that the worker takes from peers of its machine, and from
     /// others.
@@ -243,7 +256,6 @@ impl Net {
             reads: vec![],
             regions: BTreeMap::new(),
             accesses: vec![],
-            accessed: VecDeque::new(),
             fail_reads: 0,
             message_max: [near, beyond],
             is_gone: false,
@@ -343,7 +355,6 @@ impl Net {
         me.reads.clear();
         me.regions.clear();
         me.accesses.clear();
-        me.accessed.clear();
         let ends: Vec<_> = me.peers.iter().map(|end| (end.node, end.back)).collect();
         for (other, back) in ends.into_iter().skip(1) {
             let cut = lossy.then(|| self.random.bits());
