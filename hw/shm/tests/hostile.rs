@@ -143,7 +143,7 @@ fn the_oldest_silent_connections_make_room_for_later_ones() {
         (0..70).map(|_| RawSocket::connect(&victim.address()).unwrap()).collect();
     let start = Instant::now();
     while !silent[5].is_hung_up() {
-        assert!(start.elapsed() < common::PATIENCE, "the oldest ones are still connected");
+        assert!(start.elapsed() < PATIENCE, "the oldest ones are still connected");
         assert!(victim.poll().is_none());
     }
     let closed = silent.iter().position(|socket| !socket.is_hung_up());
@@ -178,7 +178,7 @@ fn a_peer_that_takes_no_fragments_is_announced_so() {
             if let Some(Event::PeerUp { limits, .. }) = victim.poll() {
                 break limits;
             }
-            assert!(start.elapsed() < common::PATIENCE);
+            assert!(start.elapsed() < PATIENCE);
         };
         assert_eq!((limits.message_max, limits.fragmented_max > 0), (1024, takes_fragments));
     }
@@ -352,7 +352,7 @@ fn a_writer_that_closes_its_socket_and_goes_on_writing_is_dropped() {
         match poll(&mut bystanders.victim) {
             Some(Owned::Message(..)) => messages += 1,
             Some(Owned::Down(_, DownReason::Gone)) => break,
-            None => assert!(start.elapsed() < common::PATIENCE),
+            None => assert!(start.elapsed() < PATIENCE),
             Some(other) => panic!("{other:?}"),
         }
         // Its end is noticed after a while.
@@ -482,7 +482,7 @@ fn random_words_in_all_shared_memory() {
                     bystanders.victim.disarm();
                 }
             }
-            assert!(start.elapsed() < 2 * common::PATIENCE);
+            assert!(start.elapsed() < 2 * PATIENCE);
             stop.store(true, Ordering::Relaxed);
         });
         while poll(&mut bystanders.victim).is_some() {}
