@@ -14,8 +14,9 @@
 //! - An operation on a region that was closed before it began fails. So does one without the right,
 //!   or whose bytes lie outside. Any other one fails only if the region is closed or a worker dies.
 //!
-//! In two runs of three, the wires do some puts and gets without messages, as late as a message
-//! would come. They refuse others, at once or late, or do a half; messages do these.
+//! In two runs of three, the wires do some operations without messages: in the call, or puts and
+//! gets as late as a message would come. They refuse others, at once or late, or do a half;
+//! messages do these.
 //!
 //! [`scopes`] runs small programs in every order.
 
@@ -24,6 +25,7 @@ mod counters;
 mod plan;
 mod region;
 mod scopes;
+mod view;
 mod world;
 
 use tagmatch_device::Device;

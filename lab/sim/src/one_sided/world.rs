@@ -47,7 +47,7 @@ impl OneSidedCounts {
 /// A worker that may have been killed.
 pub(super) struct RegionMember<D: Device> {
     pub(super) engine: Option<Engine<D>>,
-    node: u32,
+    pub(super) node: u32,
     /// Requests under way, oldest first for each region's owner.
     pub(super) requests: Vec<(RequestId, LiveOperation)>,
     /// Sends and receives of ordinary messages, whose results don't matter here.
@@ -238,9 +238,9 @@ impl<D: Device> OneSidedWorld<D> {
         let Some((offset, action)) = planned.action(region, from, id) else { return Ok(()) };
         let key = region.key;
         let place = region.place;
-        let Some(engine) = &mut self.members[from].engine else { return Ok(()) };
         let operation = RemoteOperation { peer, key, place, offset, action };
-        let request = match engine.begin_remote(operation) {
+        let Some(begun) = self.begin_in_view(from, number, operation) else { return Ok(()) };
+        let request = match begun {
             Ok(request) => request,
             Err(refused) => return self.may_fail(from, to, refused.fault),
         };

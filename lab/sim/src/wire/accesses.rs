@@ -1,15 +1,23 @@
 //! Accesses to regions without messages. A wire has no region's memory: whoever runs the workers
-//! carries out the accesses that are due ([`Net::take_due`]).
+//! carries out the accesses that are due ([`Net::take_due`]), and shows the memory of a region to
+//! an access that is done in one call ([`RegionView`]).
 //!
 //! Where several accesses to a peer may be under way, as over TCP, they end in their order. They
 //! take effect in their order, too, except that a read may come after later writes.
 
 use tagmatch_device::{
-    AccessEnd, AccessKind, AccessLimits, Buffer, Network, PeerId, PublishedRegion, RegionAccess,
-    RegionPlace,
+    AccessEnd, AccessKind, AccessLimits, Buffer, Network, PeerId, PublishedRegion, QuickAccess,
+    RegionAccess, RegionPlace, RegionSpan, words,
 };
 
 use super::net::{AccessProgress, Accessing, Net, NodeState, Ready, RegionBounds};
+
+impl RegionBounds {
+    /// Whether a peer may use these bytes with a right.
+    fn allow(&self, has_right: bool, offset: u64, length: u64) -> bool {
+        has_right && offset.checked_add(length).is_some_and(|end| end <= self.length)
+    }
+}
 
 impl NodeState {
     /// The peers to which an access is under way, or has ended and was not reported.
@@ -47,8 +55,8 @@ impl Net {
         if self.config.accesses_per_mille == 0 {
             return RegionPlace::default();
         }
-        let PublishedRegion { key, memory, reads, writes, .. } = *region;
-        let bounds = RegionBounds { length: memory.len() as u64, reads, writes };
+        let PublishedRegion { key, memory, reads, writes, changes, .. } = *region;
+        let bounds = RegionBounds { length: memory.len() as u64, reads, writes, changes };
         self.nodes[at as usize].regions.insert(key, bounds);
         RegionPlace { record: 1, address: 0 }
     }
@@ -78,6 +86,51 @@ impl Net {
         self.config.accesses_at_once > 1
     }
 
+    /// Does an access in this call, or leaves it, or writes a half and leaves the rest.
+    pub(super) fn access_at_once(
+        &mut self,
+        at: u32,
+        peer: PeerId,
+        of: RegionSpan,
+        access: QuickAccess<'_>,
+    ) -> bool {
+        let owner = self.nodes[at as usize].peers[peer.index()].node;
+        let RegionSpan { key, offset, .. } = of;
+        let is_shown =
+            self.view.as_ref().is_some_and(|view| (view.owner, view.key) == (owner, key));
+        if !is_shown || !self.random.per_mille(self.config.accesses_per_mille) {
+            return false;
+        }
+        let does_half = self.random.per_mille(100);
+        let region = self.nodes[owner as usize].regions.get(&key);
+        let length = access.byte_len().unwrap_or(usize::MAX);
+        let is_allowed = region.is_some_and(|region| {
+            let has_right = match access {
+                QuickAccess::Read(_) => region.reads,
+                QuickAccess::Write(_) => region.writes,
+                QuickAccess::Change(_) => region.changes,
+            };
+            region.allow(has_right, offset, length as u64)
+        });
+        let bytes = self.view.as_mut().and_then(|view| {
+            let start = usize::try_from(offset).ok()?;
+            view.bytes.get_mut(start..start.checked_add(length)?)
+        });
+        let Some(bytes) = bytes.filter(|_| is_allowed) else { return false };
+        match access {
+            QuickAccess::Read(room) => {
+                room.fill(bytes);
+            }
+            QuickAccess::Write(from) if does_half => {
+                bytes[..length / 2].copy_from_slice(&from[..length / 2]);
+                return false;
+            }
+            QuickAccess::Write(from) => bytes.copy_from_slice(from),
+            QuickAccess::Change(changes) => return words::change_elements(bytes, changes),
+        }
+        true
+    }
+
     /// The next access of a worker that is due, with the number of the region's owner. Accesses
     /// that their region doesn't allow end here. [`Net::end_access`] follows.
     pub(crate) fn take_due(&mut self, at: u32) -> Option<(u32, RegionAccess)> {
@@ -105,12 +158,11 @@ impl Net {
             let owner = me.peers[access.peer.index()].node;
             let region = self.nodes[owner as usize].regions.get(&access.of.key);
             let is_allowed = region.is_some_and(|region| {
-                let end = access.of.offset.checked_add(access.buffer.len() as u64);
                 let has_right = match access.kind {
                     AccessKind::Read => region.reads,
                     AccessKind::Write => region.writes,
                 };
-                has_right && end.is_some_and(|end| end <= region.length)
+                region.allow(has_right, access.of.offset, access.buffer.len() as u64)
             });
             if is_allowed && (has_several || self.random.per_mille(self.config.accesses_per_mille))
             {

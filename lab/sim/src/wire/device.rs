@@ -6,8 +6,8 @@ use std::rc::Rc;
 use tagmatch_device::contents::route;
 use tagmatch_device::{
     AccessLimits, Address, Buffer, Bytes, Device, DeviceError, Event, Exposure, ExposureId, Flush,
-    Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, ReadError,
-    ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, RemoteSpan,
+    Incoming, Join, Limits, Network, Outgoing, PeerId, PeerNumbers, PublishedRegion, QuickAccess,
+    ReadError, ReadMode, ReadRequest, Refused, RegionAccess, RegionPlace, RegionSpan, RemoteSpan,
 };
 
 use super::net::{LinkState, Net, Ready};
@@ -144,6 +144,12 @@ impl Device for Wire {
             return Err(access.buffer);
         }
         net.access(self.me, access)
+    }
+
+    fn access_at_once(&mut self, peer: PeerId, of: RegionSpan, access: QuickAccess<'_>) -> bool {
+        let mut net = self.net.borrow_mut();
+        let link = net.end(self.me, peer, self.network).map(|end| end.link);
+        link == Some(LinkState::Up) && net.access_at_once(self.me, peer, of, access)
     }
 
     fn poll(&mut self) -> Option<Event<'_>> {

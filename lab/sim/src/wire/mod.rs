@@ -16,4 +16,4 @@ pub use device::Wire;
 pub use net::{Net, WireConfig};
 pub use wire_fault::WireFault;
 
-pub(crate) use net::{Note, ReadOutcome};
+pub(crate) use net::{Note, ReadOutcome, RegionView};

@@ -117,6 +117,18 @@ pub(super) struct RegionBounds {
     pub(super) length: u64,
     pub(super) reads: bool,
     pub(super) writes: bool,
+    pub(super) changes: bool,
+}
+
+/// The memory of a region, while a worker calls its engine that may access it.
+#[derive(Debug)]
+pub(crate) struct RegionView {
+    /// The number of the region's owner.
+    pub(crate) owner: u32,
+    /// The region's key.
+    pub(crate) key: u64,
+    /// All bytes of the region, which are its owner's again after the call.
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// An access under way, or one that has ended and was not reported.
@@ -204,6 +216,8 @@ pub struct Net {
     /// Nothing is delayed any more.
     pub(crate) hurry: bool,
     pub(super) wire_fault: Option<WireFault>,
+    /// The memory that accesses in one call reach.
+    pub(crate) view: Option<RegionView>,
     pub(super) spare: Vec<Vec<u8>>,
     pub(super) reads_failed: i32,
     /// Events handed out.
@@ -227,6 +241,7 @@ impl Net {
             notes: Vec::new(),
             hurry: false,
             wire_fault,
+            view: None,
             spare: Vec::new(),
             reads_failed: 0,
             events: 0,
