@@ -120,8 +120,8 @@ impl<A: Access> Region<A> {
         Region { access: access.clone(), token, memory: RegionMemory::OfCaller }
     }
 
-    /// Closes the region, and drops its memory if that isn't the caller's. `false`: a peer may still
-    /// write into the caller's memory.
+    /// Closes the region, and drops its memory if that isn't the caller's. `false`: a peer may
+    /// still write into the caller's memory.
     pub(crate) fn try_close(&mut self) -> bool {
         if self.memory != RegionMemory::OfCaller {
             drop(self.take());

@@ -4,7 +4,6 @@
 //! makes its key invalid, so a call on a closed object is an error.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use tagmatch_device::slab::{Key, Slab};
 use tagmatch_ofi_sys as sys;
@@ -138,7 +137,7 @@ impl<P: Provider> State<P> {
         self.expose(region.key).inspect_err(|_| {
             // The program takes the memory back when this fails.
             while self.remove_region(region.key).is_err() {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::yield_now();
             }
         })
     }

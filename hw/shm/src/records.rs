@@ -25,7 +25,8 @@ pub(crate) struct Records {
     arena: Option<Arena>,
     pages: Vec<RecordPage>,
     free: Vec<NonNull<RegionRecord>>,
-    /// The lines of the table of names that are taken. Peers may write the table, so it isn't asked.
+    /// The lines of the table of names that are taken. Peers may write the table, so it isn't
+    /// asked.
     lines: BTreeSet<usize>,
 }
 

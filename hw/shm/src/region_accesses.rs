@@ -19,10 +19,10 @@ const ACCESS_COST: usize = 4 << 10;
 const PIECE_BYTES: usize = 128 << 10;
 /// As [`PIECE_BYTES`], by a system call in the call that begins a put: each costs two of them.
 const CALLED_PIECE_BYTES: usize = 512 << 10;
-/// A shorter put into a region that is found by its key goes by messages, which cost less while their
-/// owner polls: with both workers in one thread, 4 KiB took 0.7 microseconds by messages and 1.9 by
-/// system calls, 64 KiB 4.1 and 6.2, and 1 MiB 65 and 81 (a virtual machine of 2 processors). From
-/// this length on the difference is worth less than an owner that needn't poll.
+/// A shorter put into a region that is found by its key goes by messages, which cost less while
+/// their owner polls: with both workers in one thread, 4 KiB took 0.7 microseconds by messages and
+/// 1.9 by system calls, 64 KiB 4.1 and 6.2, and 1 MiB 65 and 81 (a virtual machine of 2
+/// processors). From this length on the difference is worth less than an owner that needn't poll.
 const NAMED_PUT_MIN: u64 = 16 << 10;
 /// As [`NAMED_PUT_MIN`], of a get, which is one system call in place of two.
 const NAMED_GET_MIN: u64 = 8 << 10;

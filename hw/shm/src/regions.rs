@@ -16,10 +16,10 @@
 //! ([`words`](tagmatch_device::words) says which). The rules are those of all others: a claim or a
 //! look at the record behind the bytes.
 //!
-//! **A get** reads bytes, nonce and record in one call, the record behind the bytes; a record that is
-//! mapped is read after the call. Of memory of the owner's device, the bytes come from the mapping,
-//! and the record after them. If the record still had the key, the owner had not closed the region
-//! when the bytes were read.
+//! **A get** reads bytes, nonce and record in one call, the record behind the bytes; a record that
+//! is mapped is read after the call. Of memory of the owner's device, the bytes come from the
+//! mapping, and the record after them. If the record still had the key, the owner had not closed
+//! the region when the bytes were read.
 //!
 //! **A put** says in a word that the owner sees that it writes, reads the record, writes a piece by
 //! process_vm_writev(2), and says that this is over ([`region_words`](super::region_words) has the
