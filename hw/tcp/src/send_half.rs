@@ -22,7 +22,8 @@ pub(crate) const REQUESTS_MAX: usize = 64;
 pub(crate) const ACCESSES_MAX: usize = 16;
 /// Most bytes of streams that one system call sends.
 const RUN_BYTES: usize = 1 << 20;
-/// As many bytes while this worker puts: it has messages of its own to send.
+/// As many bytes while one-sided operations are under way: few are at a time, and the next ones
+/// wait for what is sent now.
 pub(crate) const PUT_RUN_BYTES: usize = 384 << 10;
 /// Runs that are short after a one-sided operation has begun.
 const SHORT_RUNS: u32 = 16;
@@ -183,8 +184,7 @@ impl SendHalf {
         self.has_next_put = waits;
     }
 
-    /// A put has begun, or a one-sided operation was sent by a message. Few are under way at a time,
-    /// and the next ones would wait for long runs of reads.
+    /// A put has begun, or a one-sided operation was sent by a message.
     pub(crate) fn note_one_sided(&mut self) {
         self.short_runs = SHORT_RUNS;
     }
