@@ -8,6 +8,7 @@ mod examples;
 mod info;
 mod lists;
 mod measure;
+mod one_sided;
 mod processes;
 mod replay;
 pub(crate) mod report;
@@ -23,11 +24,12 @@ pub(crate) use common::Common;
 pub(crate) use depth::Depth;
 pub(crate) use effort::Effort;
 use examples::{
-    COLLECTIVE_EXAMPLES, COMPARE_EXAMPLES, DEPTH_EXAMPLES, MEASURE_EXAMPLES, OVERVIEW_EXAMPLES,
-    REPLAY_EXAMPLES, RUN_EXAMPLES, SHRINK_EXAMPLES,
+    COLLECTIVE_EXAMPLES, COMPARE_EXAMPLES, DEPTH_EXAMPLES, MEASURE_EXAMPLES, ONE_SIDED_EXAMPLES,
+    OVERVIEW_EXAMPLES, REPLAY_EXAMPLES, RUN_EXAMPLES, SHRINK_EXAMPLES,
 };
 pub(crate) use info::Info;
 pub(crate) use measure::Measure;
+pub(crate) use one_sided::{OneSided, OneSidedBulk};
 pub(crate) use processes::{Peer, Run, Serve};
 pub(crate) use replay::Replay;
 
@@ -65,6 +67,15 @@ pub(crate) enum Command {
     /// Matching: latency in us by depth of a queue, or ns a message to drain it
     #[command(after_help = DEPTH_EXAMPLES)]
     Depth(Depth),
+    /// Puts into the other side's memory by size: us each; with --window also MB/s
+    #[command(after_help = ONE_SIDED_EXAMPLES)]
+    Put(OneSidedBulk),
+    /// Gets from the other side's memory by size: us each; with --window also MB/s
+    #[command(after_help = ONE_SIDED_EXAMPLES)]
+    Get(OneSidedBulk),
+    /// Fetch and add on a number in the other side's memory: us each
+    #[command(after_help = ONE_SIDED_EXAMPLES)]
+    Fadd(OneSided),
     /// Barrier of N ranks: us a call
     #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
     Barrier(Collective),
@@ -86,7 +97,7 @@ pub(crate) enum Command {
     /// Recovery of N ranks from the SIGKILL of one: us until the others go on
     #[command(after_help = SHRINK_EXAMPLES, mut_args = collective::reword)]
     Shrink(Recovery),
-    /// The other side for `lat | bw | bibw | rate | depth HOST[:PORT]`
+    /// The other side for `lat | bw | bibw | rate | depth | put | get | fadd HOST[:PORT]`
     Serve(Serve),
     /// Start a command N times, here or on other machines, as ranks of a job (by PMI-1)
     #[command(after_help = RUN_EXAMPLES)]
@@ -298,7 +309,7 @@ mod tests {
         command.build();
         let shown: Vec<_> =
             command.get_subcommands().filter(|c| !c.is_hide_set()).cloned().collect();
-        assert_eq!(shown.len(), 17);
+        assert_eq!(shown.len(), 20);
         std::iter::once(command).chain(shown).map(|command| command.term_width(100)).collect()
     }
 

@@ -32,7 +32,7 @@ mod units;
 mod verbs;
 
 use {
-    args::{Bulk, Cli, Command, Info},
+    args::{Bulk, Cli, Command, Info, OneSidedBulk},
     failure::Failure,
     measure::{Operation, Test},
     std::process::ExitCode,
@@ -65,6 +65,13 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Bibw(args)) => measure::command(Test::Bibw, &args),
         Some(Command::Depth(args)) => measure::depth(&args),
         Some(Command::Rate(args)) => measure::command(Test::Rate, &args),
+        Some(Command::Put(OneSidedBulk { sizes, one_sided })) => {
+            measure::one_sided(Test::Put, sizes, &one_sided)
+        }
+        Some(Command::Get(OneSidedBulk { sizes, one_sided })) => {
+            measure::one_sided(Test::Get, sizes, &one_sided)
+        }
+        Some(Command::Fadd(args)) => measure::one_sided(Test::Fadd, None, &args),
         Some(Command::Barrier(args)) => measure::collective(Operation::Barrier, None, &args),
         Some(Command::Bcast(Bulk { sizes, collective })) => {
             measure::collective(Operation::Bcast, sizes, &collective)

@@ -7,10 +7,12 @@ mod tags;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-pub(crate) use tagmatch::{Access, Buffer, End, Local, Received, Sent, Shared};
+pub(crate) use tagmatch::{
+    Access, Buffer, End, Local, Output, Received, Region, Remote, Request, Sent, Shared, Token,
+};
 use tagmatch::{
-    Address, Config, Failed, LearnedChoice, Match, Output, Peer, QueuedSend, Request, SendOptions,
-    Sleeper, Worker, WorkerOf,
+    Address, AtomicOp, AtomicType, Config, Failed, LearnedChoice, Match, Peer, QueuedSend, Rights,
+    SendOptions, Sleeper, Worker, WorkerOf,
 };
 use tagmatch_results::Matching;
 use tagmatch_results::show::{show_count, show_size};
@@ -363,6 +365,40 @@ impl<A: Access> Link<A> {
     /// A buffer of that length for messages.
     pub(crate) fn buffer(&self, length: usize) -> Buffer {
         self.worker.buffer(length)
+    }
+
+    /// Exposes a region of so many bytes, all of them 0.
+    pub(crate) fn expose(&self, length: usize) -> Result<Region<A>, LinkError> {
+        let mut memory = self.buffer(length);
+        if let Some(bytes) = memory.as_mut_slice() {
+            bytes.fill(0);
+        }
+        Ok(self.worker.expose_region(memory, Rights::ALL)?)
+    }
+
+    /// The peer's region that a token names.
+    pub(crate) fn attach(&self, token: &[u8; Token::BYTES]) -> Result<Remote<A>, LinkError> {
+        Ok(self.worker.attach(self.peer, &Token::from_bytes(token)?)?)
+    }
+
+    /// Adds one to the first number of a region, and waits for the old number.
+    #[inline]
+    pub(crate) fn add_one(&self, remote: &Remote<A>) -> Result<u64, LinkError> {
+        Ok(remote.fetch_u64(0, AtomicOp::Sum, 1)?)
+    }
+
+    /// Begins to add one to the first number of a region. The buffer, which has the length of a
+    /// number, comes back with the old number.
+    #[inline]
+    pub(crate) fn begin_add_one(
+        &self,
+        remote: &Remote<A>,
+        mut buffer: Buffer,
+    ) -> Request<Received, A> {
+        if let Some(bytes) = buffer.as_mut_slice() {
+            bytes.copy_from_slice(&1u64.to_ne_bytes());
+        }
+        remote.fetch(0, AtomicOp::Sum, AtomicType::U64, buffer)
     }
 
     /// Makes progress.

@@ -16,7 +16,7 @@
 //! | `threads`, `thread`, `traffic` | the threads of a side, the buffers of each, and the measured loops |
 //! | `sends` | sends under way, whose failure ends the wait for anything else |
 //! | `completions` | how the loops learn that an operation has ended: by its request, or by the completion queue |
-//! | `open_loop`, `drain` | measured loops of other shapes: planned times, deep queues |
+//! | `open_loop`, `drain`, `one_sided` | measured loops of other shapes: planned times, deep queues, puts and gets |
 //! | `interrupt` | ^C |
 
 mod all_tests;
@@ -29,6 +29,7 @@ mod error;
 mod interrupt;
 mod job;
 mod launched;
+mod one_sided;
 mod open_loop;
 mod participant;
 mod peer;
@@ -51,6 +52,7 @@ pub(crate) use serve::command as serve;
 use crate::failure::Failure;
 use crate::report::Report;
 use crate::spec::{DeviceArg, Host, PinChoice};
+use crate::units::Sizes;
 use crate::{args, cpus};
 pub(crate) use plan::Test;
 
@@ -83,6 +85,17 @@ pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
     let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
     let args = &args::Depth { common, ..args.clone() };
     between(&Plan::depth(args)?, args.host.as_ref())
+}
+
+/// `tagperf put | get | fadd`.
+pub(crate) fn one_sided(
+    test: Test,
+    sizes: Option<Sizes>,
+    args: &args::OneSided,
+) -> Result<(), Failure> {
+    let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
+    let args = &args::OneSided { common, ..args.clone() };
+    between(&Plan::one_sided(test, sizes, args)?, args.host.as_ref())
 }
 
 /// Measures with `serve` at `host`, with the other rank of a job, or with a second process.

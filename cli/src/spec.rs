@@ -10,7 +10,7 @@ mod limits;
 mod pin;
 mod text;
 
-pub(crate) use case::{Case, Completions, Order, Queue, Traffic, WorkerNeeds};
+pub(crate) use case::{Case, Completions, OneSided, Order, Queue, Traffic, WorkerNeeds};
 pub(crate) use device::DeviceArg;
 pub(crate) use host::Host;
 pub(crate) use hw_tags::HwTagsArg;

@@ -44,6 +44,41 @@ fn both_ways_at_once() {
 }
 
 #[test]
+fn one_sided_operations() {
+    let _alone = alone();
+    for device in ["shm", "tcp", "auto"] {
+        for test in ["put --sizes 1,8,64K", "get --sizes 1,8,64K", "fadd"] {
+            let measured = format!("{test} --iters 300 --warmup 5 --device {device} --json -");
+            let document = json(&measured);
+            assert_eq!(document["test"], test.split(' ').next().unwrap());
+            assert_eq!(matched(&document), (0, 0), "{measured}");
+            for row in rows(&document) {
+                assert_eq!([&row["iters"], &row["samples"]], [300; 2], "{measured}");
+                assert!(row.get("window").is_none());
+                let latency = &row["latency_ns"];
+                let [least, most] = ["min", "max"].map(|name| latency[name].as_f64().unwrap());
+                let mean = latency["mean"].as_f64().unwrap();
+                assert!(0.0 < least && least <= mean && mean <= most, "{row}");
+            }
+            let document = json(&format!("{measured} --window 16"));
+            let name = ["put_bw", "get_bw", "fadd_rate"];
+            assert!(name.iter().any(|name| document["test"] == *name), "{document}");
+            for row in rows(&document) {
+                assert_eq!((&row["iters"], &row["samples"]), (&300.into(), &0.into()));
+                assert_eq!(row["window"], 16);
+                let bytes = count(&row["bandwidth_bytes_per_s"]);
+                let operations = count(&row["messages_per_s"]);
+                // Both figures are rounded.
+                let size = count(&row["size"]);
+                assert!(bytes.abs_diff(operations * size) <= size, "{row}");
+            }
+        }
+    }
+    let output = tagperf("put --sizes 8 --iters 20");
+    assert!(text(&output.stdout).contains("until the other side sees the bytes"), "{output:?}");
+}
+
+#[test]
 fn a_sweep_of_depths() {
     let _alone = alone();
     let document = json("depth --depths 0,100 --wildcard 0,50 --iters 40 --warmup 5 --json -");

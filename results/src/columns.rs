@@ -118,6 +118,9 @@ pub const PLANNED_RATE_TABLE: &[Column] =
 /// The table of drains.
 pub const DRAIN_TABLE: &[Column] =
     &[QUEUE, DEPTH, ORDER, WILDCARD, DRAIN_MEAN, DRAIN_MIN, DRAIN_MAX, ROUNDS, ITERS];
+/// The table of one-sided operations in windows.
+pub const ONE_SIDED_TABLE: &[Column] =
+    &[SIZE, WINDOW, BANDWIDTH, MESSAGES_PER_S, NS_PER_MESSAGE, ITERS];
 /// The table of collective operations.
 pub const COLLECTIVE_TABLE: &[Column] =
     &[SIZE, RANK_MEAN_AVG, RANK_MEAN_MIN, RANK_MEAN_MAX, P50, P99, P999, CALLS];

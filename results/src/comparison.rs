@@ -140,7 +140,7 @@ fn pooled(name: &str, run: &SavedRun) -> Result<Vec<SavedResult>, String> {
 fn show(entry: &SavedResult) -> String {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => format!("{} us", show_3(entry.value / 1e3)),
-        (_, "bw" | "bibw") => {
+        (_, "bw" | "bibw" | "put_bw" | "get_bw") => {
             format!("{} MB/s", show_3(entry.value * entry.key.size as f64 / 1e6))
         }
         (_, "drain") => format!("{} ns", show_3(1e9 / entry.value)),

@@ -54,6 +54,12 @@ impl Format {
             "bibw" => ("Bi-Directional Bandwidth Test", BANDWIDTH),
             "rate" => ("Multiple Bandwidth / Message Rate Test", RATE),
             "drain" => ("Latency Test", DRAIN),
+            "put" => ("Put Latency Test", LATENCY),
+            "get" => ("Get Latency Test", LATENCY),
+            "fadd" => ("Fetch_and_op latency Test", LATENCY),
+            "put_bw" => ("Put Bandwidth Test", BANDWIDTH),
+            "get_bw" => ("Get Bandwidth Test", BANDWIDTH),
+            "fadd_rate" => ("Fetch_and_op Rate Test", RATE),
             _ => ("Latency Test", LATENCY),
         };
         let first = match test {

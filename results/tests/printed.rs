@@ -354,7 +354,10 @@ fn each_value_of_csv_is_what_the_samples_say() {
 
 #[test]
 fn each_value_in_the_format_of_osu_is_what_the_samples_say() {
-    let tests: [(&str, Figures); 6] = [
+    let tests: [(&str, Figures); 9] = [
+        ("put", &[("size", 1.0), ("mean", 1e3)]),
+        ("get_bw", &[("size", 1.0), ("bandwidth", 1e6)]),
+        ("fadd_rate", &[("size", 1.0), ("bandwidth", 1e6), ("messages_per_s", 1.0)]),
         ("lat", &[("size", 1.0), ("mean", 1e3)]),
         ("bw", &[("size", 1.0), ("bandwidth", 1e6)]),
         ("bibw", &[("size", 1.0), ("bandwidth", 1e6)]),

@@ -1,8 +1,8 @@
 //! The ends of the help pages: examples, and rules that no single option has.
 
 pub(super) const OVERVIEW_EXAMPLES: &str = "\
-Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth, and at N ranks
-barrier | bcast | allreduce | alltoall | dup | agree | shrink
+Measuring, with their own --help: tagperf lat | bw | bibw | rate | depth | put | get | fadd, and at
+N ranks barrier | bcast | allreduce | alltoall | dup | agree | shrink
 Exit status: 0 good, 1 a measurement or verification failed, 2 bad usage or input, 130 ^C
 Fields of the JSON output: cli/JSON.md in the source tree
 
@@ -35,6 +35,15 @@ Examples:
   tagperf depth
   tagperf depth --queue posted --depths 0,1K,64K --wildcard 0,100 --json -
   tagperf depth --drain --order forward,reverse,random,adversarial --depths 1K,16K";
+
+pub(super) const ONE_SIDED_EXAMPLES: &str = "\
+An operation has ended when the other side's processors see its bytes. N may end in K, M or G
+
+Examples:
+  tagperf put                                     as ib_write_lat and osu_put_latency
+  tagperf put --window 64 --sizes 8,4K,64K,1M     as ib_write_bw and osu_put_bw
+  tagperf get --device tcp --json -               as ib_read_lat and osu_get_latency
+  tagperf fadd --window 64                        as ib_atomic_bw and osu_fop_latency";
 
 pub(super) const RUN_EXAMPLES: &str = "\
 Exit status: that of the first process that failed, 128 and the signal's number if one killed it

@@ -8,6 +8,7 @@ use tagmatch_results::{Blocks, Matching, PlannedRate, Samples};
 use super::batch::{Batch, PhaseLimits};
 use super::drain::Drain;
 use super::error::MeasureError;
+use super::one_sided::Initiator;
 use super::open_loop::{PlannedResult, PlannedSender};
 use super::participant::Participant;
 use super::thread::Role;
@@ -29,7 +30,7 @@ const REASON_TIME: Duration = Duration::from_millis(300);
 
 /// The figures of one measurement. `iters` is 0 if it was interrupted early.
 pub(crate) struct Measured {
-    /// Round trips of a ping-pong, or messages. If messages go both ways at once: those of one way.
+    /// Round trips of a ping-pong, one-sided operations, or messages. If messages go both ways at once: those of one way.
     pub(crate) iters: u64,
     /// Messages in each of `iters`.
     pub(crate) ways: u64,
@@ -176,6 +177,7 @@ fn phases<A: RunThreads>(
     let mut loops = OtherLoops {
         drain: Drain::new(participant.case),
         out: PlannedSender::new(participant.case),
+        initiator: Initiator::new(participant),
     };
     let mut measured = Measured::new(participant);
     let Limits { iters, time, warmup_iters, warmup_time } = limits;
@@ -195,14 +197,15 @@ fn phases<A: RunThreads>(
 }
 
 /// Loops of traffic that is not run by a thread's part.
-struct OtherLoops {
+struct OtherLoops<A: RunThreads> {
     drain: Option<Drain>,
     out: PlannedSender,
+    initiator: Option<Initiator<A>>,
 }
 
 fn phase<A: RunThreads>(
     participant: &mut Participant<'_, A>,
-    loops: &mut OtherLoops,
+    loops: &mut OtherLoops<A>,
     phase: PhaseLimits,
     measured: &mut Measured,
     tick: &mut impl FnMut() -> bool,
@@ -220,9 +223,13 @@ fn phase<A: RunThreads>(
         // A round of a drain can't be cut short.
         let left = if loops.drain.is_some() { participant.case.batch } else { iters - done };
         let batch = Batch::of(participant.case.batch.min(left), counts);
-        match &mut loops.drain {
-            Some(drain) => measured.add_round(batch, drain.batch(participant, batch)?.took()),
-            None => {
+        match (&mut loops.drain, &mut loops.initiator) {
+            (Some(drain), _) => measured.add_round(batch, drain.batch(participant, batch)?.took()),
+            (None, Some(initiator)) => {
+                let span = initiator.batch(participant, batch)?;
+                measured.add_one_sided(batch, &initiator.times_ns, span.took());
+            }
+            (None, None) => {
                 let (whole, parts) = participant.batch(batch)?;
                 measured.add_batch(participant.case, batch, whole.took());
                 for (at, (part, span)) in participant.parts.iter().zip(parts).enumerate() {
@@ -292,6 +299,17 @@ impl Measured {
             thread.took += took;
             times_ns.iter().for_each(|&ns| thread.samples.record(ns));
         }
+    }
+
+    /// Adds operations, with the time of each if these were taken.
+    fn add_one_sided(&mut self, batch: Batch, times_ns: &[u64], took: Duration) {
+        self.iters += batch.messages;
+        self.took += took;
+        if times_ns.is_empty() {
+            self.blocks.stream(batch.messages, took);
+        }
+        times_ns.iter().for_each(|&ns| self.samples.record_one_way(ns));
+        self.blocks.round_trips(times_ns.iter().map(|ns| ns.saturating_mul(2)));
     }
 
     fn add_round(&mut self, batch: Batch, took: Duration) {

@@ -12,6 +12,8 @@ pub(crate) enum MeasureError {
     Corrupt(#[from] Corrupt),
     #[error("verification failed: a message of {found} bytes arrived, expected {wanted}")]
     Length { found: u64, wanted: u64 },
+    #[error("verification failed: an addition found {found}, expected {wanted}")]
+    Old { found: u64, wanted: u64 },
     #[error(
         "{when}: {} posted receives and {} unexpected messages, expected {} and {}",
         .found.0, .found.1, .wanted.0, .wanted.1

@@ -71,8 +71,8 @@ impl<'a, A: RunThreads> Participant<'a, A> {
         let idle = link.meet_idle_peers(case.idle_peers, IDLE, go_on)?;
         let parts = match case.traffic {
             Traffic::PingPong | Traffic::Stream | Traffic::Both => case.thread_count(),
-            // An open loop and a drain have buffers of their own.
-            Traffic::Planned { .. } | Traffic::Drain { .. } => 0,
+            // These have buffers of their own.
+            Traffic::Planned { .. } | Traffic::Drain { .. } | Traffic::OneSided { .. } => 0,
         };
         let mut participant = Self {
             case,

@@ -16,6 +16,7 @@ use tagmatch_results::show::one_line;
 use super::drain::Drain;
 use super::error::MeasureError;
 use super::interrupt;
+use super::one_sided::Owner;
 use super::open_loop::PlannedReceiver;
 use super::participant::Participant;
 use super::thread::Role;
@@ -306,11 +307,13 @@ pub(super) fn run<A: RunThreads>(
     let mut drain = Drain::new(case);
     let mut planned =
         matches!(case.traffic, Traffic::Planned { .. }).then(|| PlannedReceiver::new(case));
+    let mut owner = Owner::new(&participant)?;
     while let Some(batch) = participant.await_batch()? {
-        match (&mut drain, &mut planned) {
-            (Some(drain), _) => drain.answer(&mut participant, batch)?,
-            (None, Some(planned)) => planned.answer(&mut participant, batch)?,
-            (None, None) => participant.answer(batch)?,
+        match (&mut drain, &mut planned, &mut owner) {
+            (Some(drain), ..) => drain.answer(&mut participant, batch)?,
+            (_, Some(planned), _) => planned.answer(&mut participant, batch)?,
+            (_, _, Some(owner)) => owner.answer(&mut participant, batch)?,
+            (None, None, None) => participant.answer(batch)?,
         }
     }
     participant.check_fillers("after the measurement")?;

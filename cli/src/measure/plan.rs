@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use tagmatch_results::columns::{
-    BANDWIDTH_TABLE, DEPTH_TABLE, DRAIN_TABLE, LATENCY_TABLE, PLANNED_RATE_TABLE, RATE_TABLE,
+    BANDWIDTH_TABLE, DEPTH_TABLE, DRAIN_TABLE, LATENCY_TABLE, ONE_SIDED_TABLE, PLANNED_RATE_TABLE,
+    RATE_TABLE,
 };
 use tagmatch_results::{Table, WINDOW_BYTES, default_window, fit};
 
 use crate::args::{self, Common, Effort, Measure};
 use crate::failure::Failure;
 use crate::spec::bounds::BATCH_MAX;
-use crate::spec::{Case, Completions, DeviceArg, HwTagsArg, Order, Queue, Traffic};
+use crate::spec::{Case, Completions, DeviceArg, HwTagsArg, OneSided, Order, Queue, Traffic};
 use crate::units::Sizes;
 
 /// Bytes, or one message, that a ping-pong fills between two checks of the payloads.
@@ -36,6 +37,9 @@ pub(crate) enum Test {
     Depth,
     /// Cost of matching all of a deep queue.
     Drain,
+    Put,
+    Get,
+    Fadd,
 }
 
 impl Test {
@@ -47,14 +51,27 @@ impl Test {
             Self::Rate => "rate",
             Self::Depth => "depth",
             Self::Drain => "drain",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Fadd => "fadd",
         }
     }
 
     fn sizes(self) -> Sizes {
         match self {
             Self::Lat => Sizes::sweep(0),
-            Self::Bw | Self::Bibw => Sizes::sweep(1),
-            Self::Rate | Self::Depth | Self::Drain => Sizes(vec![8]),
+            Self::Bw | Self::Bibw | Self::Put | Self::Get => Sizes::sweep(1),
+            Self::Rate | Self::Depth | Self::Drain | Self::Fadd => Sizes(vec![8]),
+        }
+    }
+
+    /// The one-sided operation that is measured, if it is one.
+    pub(crate) fn one_sided(self) -> Option<OneSided> {
+        match self {
+            Self::Put => Some(OneSided::Put),
+            Self::Get => Some(OneSided::Get),
+            Self::Fadd => Some(OneSided::Fadd),
+            _ => None,
         }
     }
 }
@@ -215,9 +232,29 @@ impl Plan {
         plan.checked()
     }
 
+    /// The plan of a one-sided operation.
+    pub(crate) fn one_sided(
+        test: Test,
+        sizes: Option<Sizes>,
+        args: &args::OneSided,
+    ) -> Result<Self, Failure> {
+        if args.common.hw_tags != HwTagsArg::Off {
+            refuse("--hw-tags: one-sided operations match nothing; use lat or bw with it")?;
+        }
+        let plan = Self {
+            sizes: sizes.unwrap_or_else(|| test.sizes()).0,
+            effort: args.effort.clone(),
+            window: args.window,
+            ..Self::basic(test, &args.common)
+        };
+        plan.checked()
+    }
+
     /// Checks all bounds now, so that a large size is not refused after a minute of smaller ones.
     fn checked(self) -> Result<Self, Failure> {
-        if self.common.report.histogram && !matches!(self.test, Test::Lat | Test::Depth) {
+        let has_times = self.window.is_none() && self.test.one_sided().is_some()
+            || matches!(self.test, Test::Lat | Test::Depth);
+        if self.common.report.histogram && !has_times {
             let name = self.test.name();
             let right = "lat, or depth without --drain";
             return Err(Failure::Usage(format!(
@@ -337,6 +374,12 @@ impl Plan {
                 let traffic = if both { Traffic::Both } else { Traffic::Stream };
                 (traffic, window, window * windows * batches)
             }
+            (Test::Put | Test::Get | Test::Fadd, _) => {
+                let operation = self.test.one_sided().unwrap_or(OneSided::Put);
+                let traffic = Traffic::OneSided { operation, times_each: self.window.is_none() };
+                let window = self.window.unwrap_or(1);
+                (traffic, window, fit(PING_PONG_BYTES, PING_PONG_BATCH).max(window))
+            }
         };
         Case {
             traffic,
@@ -359,6 +402,17 @@ impl Plan {
         }
     }
 
+    /// The test as JSON names it. One-sided operations in windows have a name of their own, since
+    /// their figure is another one.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.test {
+            Test::Put if self.window.is_some() => "put_bw",
+            Test::Get if self.window.is_some() => "get_bw",
+            Test::Fadd if self.window.is_some() => "fadd_rate",
+            test => test.name(),
+        }
+    }
+
     /// The table that the rows are printed in.
     pub(crate) fn table(&self) -> Table {
         let columns = match self.test {
@@ -369,13 +423,19 @@ impl Plan {
             Test::Bw | Test::Bibw => BANDWIDTH_TABLE,
             Test::Rate => RATE_TABLE,
             Test::Drain => DRAIN_TABLE,
+            Test::Put | Test::Get | Test::Fadd if self.window.is_none() => LATENCY_TABLE,
+            Test::Put | Test::Get | Test::Fadd => ONE_SIDED_TABLE,
         };
         if self.threads.is_empty() { Table::new(columns) } else { Table::with_threads(columns) }
     }
 
     /// How long each row is measured, in words.
     pub(crate) fn effort(&self) -> String {
-        let what = if self.is_round_trip() { "round trips" } else { "messages" };
+        let what = match self.test.one_sided() {
+            Some(_) => "operations",
+            None if self.is_round_trip() => "round trips",
+            None => "messages",
+        };
         let each =
             if self.threads.iter().any(|&threads| threads > 1) { " of each thread" } else { "" };
         self.effort.describe(what, each)
@@ -400,6 +460,8 @@ mod tests {
             Some(Command::Rate(args)) => Plan::new(Test::Rate, &args),
             Some(Command::Bibw(args)) => Plan::new(Test::Bibw, &args),
             Some(Command::Depth(args)) => Plan::depth(&args),
+            Some(Command::Put(args)) => Plan::one_sided(Test::Put, args.sizes, &args.one_sided),
+            Some(Command::Fadd(args)) => Plan::one_sided(Test::Fadd, None, &args),
             other => panic!("{other:?}"),
         }
     }
@@ -407,7 +469,7 @@ mod tests {
     #[test]
     fn every_default_leg_is_in_bounds() {
         for (line, cases) in
-            [("lat", 24), ("bw", 23), ("rate", 1), ("bibw", 23), ("bw --sizes 1G", 1)]
+            [("lat", 24), ("bw", 23), ("rate", 1), ("bibw", 23), ("bw --sizes 1G", 1), ("put", 23)]
         {
             let plan = plan(line).unwrap();
             assert_eq!(plan.cases().len(), cases, "{line}");
@@ -442,6 +504,10 @@ mod tests {
             "depth --drain --depths 1M --sizes 8K",
             "bw --sizes 1G --threads 3",
             "bw --sizes 8,1G --window 5",
+            "put --sizes 1G --window 5",
+            "put --device ucx",
+            "put --hw-tags model",
+            "put --window 4 --histogram",
         ] {
             let failure = plan(line).unwrap_err();
             assert!(matches!(&failure, Failure::Usage(_)), "{line}");
@@ -479,6 +545,21 @@ mod tests {
                 want(Queue::Unexpected, Order::Random),
             ]
         );
+    }
+
+    #[test]
+    fn one_sided_operations_are_timed_one_by_one_or_run_in_windows() {
+        let all = plan("put --sizes 8,4M").unwrap();
+        let traffic = |times_each| Traffic::OneSided { operation: OneSided::Put, times_each };
+        let cases = all.cases();
+        assert!(cases.iter().all(|case| case.traffic == traffic(true) && case.window == 1));
+        assert_eq!((all.name(), cases[0].batch, cases[1].batch), ("put", 256, 1));
+        let windows = plan("put --sizes 8,4M --window 16").unwrap();
+        let cases = windows.cases();
+        assert!(cases.iter().all(|case| case.traffic == traffic(false) && case.window == 16));
+        assert_eq!((windows.name(), cases[0].batch, cases[1].batch), ("put_bw", 256, 16));
+        assert!(plan("put --sizes 0").is_err());
+        assert_eq!(plan("fadd").unwrap().cases()[0].size, 8);
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub(super) fn row(case: &Case, measured: &Measured) -> Row {
         messages_per_s: rate(thread.iters, thread.took.as_secs_f64()).map_or(0, whole),
     });
     let has_window =
-        matches!(case.traffic, Traffic::Stream | Traffic::Both | Traffic::Planned { .. });
+        matches!(case.traffic, Traffic::Stream | Traffic::Both | Traffic::Planned { .. })
+            || matches!(case.traffic, Traffic::OneSided { times_each: false, .. });
     Row {
         size: case.size,
         posted_depth: posted,
@@ -79,7 +80,7 @@ mod tests {
 
     use super::*;
     use crate::measure::client::{PerThread as Share, Rounds};
-    use crate::spec::{Completions, Order};
+    use crate::spec::{Completions, OneSided, Order};
 
     /// Whether a rounded figure is the nearest whole number to what it has to be.
     fn is_near(shown: u64, want: f64) -> bool {
@@ -92,7 +93,15 @@ mod tests {
         for seed in 0..500 {
             let mut random = Random::new(seed);
             let drain = Traffic::Drain { queue: Queue::Posted, order: Order::Reverse, seed };
-            let traffic = random.pick(&[Traffic::PingPong, Traffic::Stream, Traffic::Both, drain]);
+            let one_sided = |times_each| Traffic::OneSided { operation: OneSided::Put, times_each };
+            let traffic = random.pick(&[
+                Traffic::PingPong,
+                Traffic::Stream,
+                Traffic::Both,
+                drain,
+                one_sided(true),
+                one_sided(false),
+            ]);
             let threads = 1 + random.below(3);
             let ways = match traffic {
                 // Alone, a process counts its messages to itself once.
@@ -155,7 +164,8 @@ mod tests {
                     "{row:?}"
                 );
             }
-            let has_window = matches!(traffic, Traffic::Stream | Traffic::Both);
+            let has_window =
+                matches!(traffic, Traffic::Stream | Traffic::Both) || traffic == one_sided(false);
             assert_eq!(row.window, has_window.then_some(7));
             let depths = if traffic == drain { (9, 0) } else { (3, 4) };
             assert_eq!((row.posted_depth, row.unexpected_depth), depths);

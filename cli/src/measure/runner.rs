@@ -173,7 +173,7 @@ impl TestRunner {
         }
         let validated = !plan.common.no_validate && !plan.single_buffer;
         let device = self.device.device.to_string();
-        let document = Document::new(plan.test.name(), device, self.config(plan), validated);
+        let document = Document::new(plan.name(), device, self.config(plan), validated);
         report.begin(&self.block(plan), plan.table(), document, self.device.nic.as_deref())?;
         let cases = plan.cases();
         let limits = plan.effort.limits();
@@ -299,6 +299,21 @@ impl TestRunner {
             Test::Bw => "bandwidth: one way; 1 MB/s is 10^6 bytes/s",
             Test::Bibw => "bandwidth: the sum of both ways at once; 1 MB/s is 10^6 bytes/s",
             Test::Rate => "message rate: one way",
+            Test::Put if plan.window.is_none() => {
+                "put: from the call until the other side sees the bytes, in us, over all samples"
+            }
+            Test::Get if plan.window.is_none() => {
+                "get: from the call until the bytes are here, in us, over all samples"
+            }
+            Test::Fadd if plan.window.is_none() => {
+                "fetch and add: from the call until the old number is here, in us, over all samples"
+            }
+            Test::Put => "put: windows, each until all its puts have ended; a message is a put",
+            Test::Get => "get: windows, each until all its gets have ended; a message is a get",
+            Test::Fadd => {
+                "fetch and add: windows, each until all additions have ended; a message is one of \
+                 them"
+            }
             Test::Depth => "latency by depth: half the round trip in us, over all samples",
             Test::Drain => {
                 "drain: a queue is filled, then all of it is matched; mean, least and most of all \

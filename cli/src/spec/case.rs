@@ -26,6 +26,21 @@ pub(crate) enum Traffic {
     /// A batch of messages and a batch of receives; one of the two waits in a queue and is then
     /// matched.
     Drain { queue: Queue, order: Order, seed: u64 },
+    /// One-sided operations of the client on memory of the other side: each of them timed, with no
+    /// other one beside it, or in windows.
+    OneSided { operation: OneSided, times_each: bool },
+}
+
+/// A one-sided operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OneSided {
+    /// Bytes are written.
+    Put,
+    /// Bytes are read.
+    Get,
+    /// One is added to a number of 64 bits, and the old number comes back.
+    Fadd,
 }
 
 /// The queue that is filled and then drained.
@@ -122,6 +137,7 @@ impl Case {
             Traffic::PingPong | Traffic::Both => [true, true],
             Traffic::Stream | Traffic::Planned { .. } => [false, true],
             Traffic::Drain { .. } => [true, false],
+            Traffic::OneSided { .. } => [false, false],
         }
     }
 
@@ -165,7 +181,7 @@ impl Case {
             (Traffic::PingPong, true) => 2,
             (Traffic::PingPong | Traffic::Both, false) => self.batch.saturating_mul(2),
             (Traffic::Stream | Traffic::Both, true) => self.ahead().saturating_add(1),
-            (Traffic::Stream | Traffic::Drain { .. }, _) => self.batch,
+            (Traffic::Stream | Traffic::Drain { .. } | Traffic::OneSided { .. }, _) => self.batch,
             (Traffic::Planned { .. }, _) => self.window,
         };
         self.size.saturating_mul(buffers).saturating_mul(self.thread_count())
@@ -191,9 +207,23 @@ impl Case {
         if let Traffic::Planned { interval_ps } = self.traffic {
             upto("interval", interval_ps, INTERVAL_PS_MIN, INTERVAL_PS_MAX)?;
         }
+        if let Traffic::OneSided { operation, .. } = self.traffic {
+            let is_number = operation == OneSided::Fadd;
+            let (least, most) = if is_number { (8, 8) } else { (1, SIZE_MAX) };
+            upto("size of a one-sided operation", self.size, least, most)?;
+            if self.device.matches() {
+                let device = &self.device;
+                return Err(format!(
+                    "--device {device}: it has no one-sided operations; use shm, tcp, verbs or auto"
+                ));
+            }
+        }
         let many = matches!(self.traffic, Traffic::PingPong | Traffic::Stream | Traffic::Both);
         if !many && (self.threads.is_some() || self.single_buffer) {
-            return Err("--drain and --rate go without --threads and --single-buffer".into());
+            return Err(
+                "--drain, --rate and one-sided operations go without --threads and --single-buffer"
+                    .into(),
+            );
         }
         if self.completions == Completions::Queue {
             if self.completions().is_none() {

@@ -122,9 +122,15 @@ fn named(entry: &SavedResult) -> (&'static str, &'static str) {
         (Metric::LatencyNs, _) if is("oneself") => {
             ("Latency to oneself", "one receive and one send, µs")
         }
+        (_, "put") => ("Put", "from the call to its end, µs"),
+        (_, "get") => ("Get", "from the call to its end, µs"),
+        (_, "fadd") => ("Fetch and add", "from the call to its end, µs"),
         (Metric::LatencyNs, _) => ("Latency", "half the round trip, µs"),
         (_, "bw") if is("oneself") => ("Bandwidth to oneself", "MB/s"),
         (_, "bw") => ("Bandwidth", "one way, MB/s"),
+        (_, "put_bw") => ("Put bandwidth", "MB/s"),
+        (_, "get_bw") => ("Get bandwidth", "MB/s"),
+        (_, "fadd_rate") => ("Rate of fetch and add", "additions/s"),
         (_, "bibw") => ("Bidirectional bandwidth", "both ways together, MB/s"),
         (_, "drain") => ("Draining a queue", "ns a message"),
         _ if is("oneself") => ("Message rate to oneself", "messages/s"),
@@ -136,7 +142,9 @@ fn named(entry: &SavedResult) -> (&'static str, &'static str) {
 fn value(entry: &SavedResult) -> f64 {
     match (entry.metric, entry.key.test.as_str()) {
         (Metric::LatencyNs, _) => entry.value / 1e3,
-        (_, "bw" | "bibw") => entry.row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6,
+        (_, "bw" | "bibw" | "put_bw" | "get_bw") => {
+            entry.row.bandwidth_bytes_per_s.unwrap_or(0) as f64 / 1e6
+        }
         (_, "drain") if entry.value > 0.0 => 1e9 / entry.value,
         _ => entry.value,
     }
