@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tagmatch_device::{Buffer, RegionPlace};
-use tagmatch_fallback::{NamedRegion, RegionKey, RegionUse, Rights};
+use tagmatch_fallback::{EngineNotice, NamedRegion, RegionKey, RegionUse, Rights};
 
 use crate::access::{Access, State};
 use crate::awaited::Awaited;
@@ -241,6 +241,8 @@ pub struct PutNotice {
     pub peer: Peer,
     /// The number that the peer gave with its put.
     pub value: u64,
+    /// How many bytes the put had.
+    pub length: u64,
 }
 
 /// One-sided operations: memory that peers use without a receive. [`Remote`](crate::Remote) has the
@@ -314,8 +316,13 @@ impl<A: Access> WorkerOf<A> {
                 state.progress();
                 state.engine.as_dyn_mut().take_notice()
             })?;
-            Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
+            Some(self.put_notice(notice))
         })
+    }
+
+    fn put_notice(&self, notice: EngineNotice) -> PutNotice {
+        let EngineNotice { peer, value, length } = notice;
+        PutNotice { peer: self.peer(peer), value, length }
     }
 
     /// What peers have done on all regions so far.
@@ -328,7 +335,7 @@ impl<A: Access> WorkerOf<A> {
     #[doc(hidden)]
     pub fn next_notice(&self) -> Option<PutNotice> {
         let notice = self.access.with(|state| state.engine.as_dyn_mut().take_notice())?;
-        Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
+        Some(self.put_notice(notice))
     }
 
     /// Blocks until a peer gives notice, and takes it. `None`: the time is over, or the worker was
@@ -339,6 +346,6 @@ impl<A: Access> WorkerOf<A> {
             (events, state.engine.as_dyn_mut().take_notice())
         };
         let notice = wait_within(&self.access, Awaited::Nothing, &self.limit(timeout), look)?;
-        Some(PutNotice { peer: self.peer(notice.peer), value: notice.value })
+        Some(self.put_notice(notice))
     }
 }

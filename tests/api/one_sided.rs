@@ -319,7 +319,7 @@ fn notices_come_in_order_behind_their_bytes_and_wait_for_their_owner() {
                 break notice;
             }
         };
-        assert_eq!((notice.peer, notice.value), (p.to_a, !at));
+        assert_eq!((notice.peer, notice.value, notice.length), (p.to_a, !at, 8));
         let mut put = [0; 8];
         region.read(8 * at as usize, &mut put).unwrap();
         assert_eq!(u64::from_ne_bytes(put), at);

@@ -63,6 +63,8 @@ pub struct EngineNotice {
     pub peer: PeerId,
     /// The number that the peer gave with its put.
     pub value: u64,
+    /// Bytes of the put.
+    pub length: u64,
 }
 
 /// The state of one-sided operations with a peer, in both directions.
@@ -218,7 +220,7 @@ impl Rma {
         loop {
             let before = bytes;
             let has_room = notices.len() < ALL_NOTICES_MAX;
-            let tell = |value| notices.push_back(EngineNotice { peer: id, value });
+            let tell = |value, length| notices.push_back(EngineNotice { peer: id, value, length });
             let payload_max = message_max - RmaHeader::ANSWER_BYTES;
             if let Some(answer) = owner.next(regions, payload_max, has_room, tell) {
                 let header = answer.header;

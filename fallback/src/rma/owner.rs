@@ -33,7 +33,10 @@ enum OwedAnswer {
     Done(u32),
     Failed(RemoteFault),
     /// A put has written its bytes, and its notice is still to be told.
-    Notice(u64),
+    Notice {
+        value: u64,
+        length: u64,
+    },
     /// Bytes of a region.
     Get {
         key: u64,
@@ -48,6 +51,8 @@ enum OwedAnswer {
 /// A put of which pieces are still to come.
 #[derive(Clone, Copy, Debug)]
 struct ArrivingPut {
+    /// Bytes of the whole put.
+    length: u64,
     left: u64,
     /// Why it fails, if it does: its further pieces are dropped.
     fault: Option<RemoteFault>,
@@ -110,18 +115,20 @@ impl OwnerSide {
         }
         let rest = length.checked_add(left);
         let rest = rest.ok_or(WireError::OneSided("a put that is longer than memory"))?;
-        let fault = match self.arriving.take() {
+        let arriving = match self.arriving.take() {
             Some(put) if put.left != rest => {
                 return Err(WireError::OneSided("a piece that doesn't continue its put"));
             }
-            Some(put) => put.fault,
+            Some(put) => put,
             None => {
                 self.owe()?;
                 // All bytes of the put are looked at, so that one beyond the region changes
                 // nothing.
-                regions.access(key, Rights::WRITE, offset, rest).err()
+                let fault = regions.access(key, Rights::WRITE, offset, rest).err();
+                ArrivingPut { length: rest, left: rest, fault }
             }
         };
+        let ArrivingPut { length: total, fault, .. } = arriving;
         let fault = fault.or_else(|| match regions.access(key, Rights::WRITE, offset, length) {
             Ok(accessed) => {
                 bytes.copy_to(header, accessed.write());
@@ -131,13 +138,14 @@ impl OwnerSide {
             Err(fault) => Some(fault),
         });
         if left > 0 {
-            self.arriving = Some(ArrivingPut { left, fault });
+            self.arriving = Some(ArrivingPut { length: total, left, fault });
             return Ok(());
         }
         if fault.is_none() {
             regions.note(key, RegionUse::WRITE);
         }
-        let success = notice.map_or(OwedAnswer::Done(1), OwedAnswer::Notice);
+        let tell = |value| OwedAnswer::Notice { value, length: total };
+        let success = notice.map_or(OwedAnswer::Done(1), tell);
         self.answer(fault.map_or(Ok(success), Err));
         Ok(())
     }
@@ -218,19 +226,20 @@ impl OwnerSide {
 
     /// The next message, with a payload of at most `payload_max` bytes. `None`: there is none, or
     /// the oldest waits until notices are taken. [`OwnerSide::sent`] follows if it has gone out.
-    /// `tell` is given the notices that are told now; `has_room`: one more may be.
+    /// `tell` is given the number and the length of each put whose notice is told now; `has_room`:
+    /// one more may be.
     pub(crate) fn next<'a>(
         &'a mut self,
         regions: &'a mut ExposedRegions,
         payload_max: usize,
         has_room: bool,
-        mut tell: impl FnMut(u64),
+        mut tell: impl FnMut(u64, u64),
     ) -> Option<NextAnswer<'a>> {
-        if let Some(OwedAnswer::Notice(notice)) = self.answers.front() {
+        if let Some(&OwedAnswer::Notice { value, length }) = self.answers.front() {
             if self.unread >= NOTICES_MAX || !has_room {
                 return None;
             }
-            tell(*notice);
+            tell(value, length);
             self.unread += 1;
             self.answers[0] = OwedAnswer::Done(1);
         }
@@ -250,7 +259,7 @@ impl OwnerSide {
                 (RmaHeader::Done { count: *count, fault: fault(1) }, &[][..])
             }
             OwedAnswer::Failed(_) => (RmaHeader::Done { count: 0, fault: fault(0) }, &[][..]),
-            OwedAnswer::Notice(_) => return None,
+            OwedAnswer::Notice { .. } => return None,
             OwedAnswer::Get { key, offset, left, .. } => {
                 let length = (*left).min(payload_max as u64);
                 let accessed = regions.access(*key, Rights::READ, *offset, length).ok()?;
@@ -298,7 +307,7 @@ impl OwnerSide {
 
     /// The oldest answer waits until notices are taken.
     pub(crate) fn waits_for_notices(&self) -> bool {
-        self.unread < NOTICES_MAX && matches!(self.answers.front(), Some(OwedAnswer::Notice(_)))
+        self.unread < NOTICES_MAX && matches!(self.answers.front(), Some(OwedAnswer::Notice { .. }))
     }
 }
 

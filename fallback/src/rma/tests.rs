@@ -87,6 +87,7 @@ fn operations_in_pieces_end_however_little_room_there_is() {
         let key = owner.rma.regions.expose(memory, Rights::ALL).unwrap();
         let mut expected = vec![0u8; REGION_BYTES];
         let mut ends = Vec::new();
+        let mut told = Vec::new();
         for round in 0..400 {
             let length = numbers.pick(&[0, 8, 48, 1000, 3000]) as usize;
             // The first half of a put beyond the end would fit.
@@ -102,6 +103,7 @@ fn operations_in_pieces_end_however_little_room_there_is() {
                     expected[range].copy_from_slice(&bytes);
                 }
                 let notice = (round % 8 == 0).then_some(round);
+                told.extend(notice.map(|notice| (notice, length as u64)));
                 (RemoteAction::Put { from: bytes.clone().into(), notice }, bytes)
             } else {
                 let element = ElementUse::new(AtomicOp::BitXor, AtomicType::U64).unwrap();
@@ -148,9 +150,9 @@ fn operations_in_pieces_end_however_little_room_there_is() {
         }
         let mut notices = Vec::new();
         while let Some((notice, _)) = owner.rma.take_notice() {
-            notices.push(notice.value);
+            notices.push((notice.value, notice.length));
         }
-        assert_eq!(notices, (0..400).step_by(8).collect::<Vec<u64>>());
+        assert_eq!(notices, told);
         assert_eq!(owner.rma.regions.close(key).unwrap()[..], expected);
         initiator.send(message_max, 1);
         assert!(owner.rma.peers.is_empty() && initiator.rma.peers.is_empty());

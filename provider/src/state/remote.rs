@@ -276,7 +276,8 @@ impl Endpoint {
         while let Some(notice) = self.worker.next_notice() {
             let kind = sys::FI_RMA | sys::FI_REMOTE_WRITE | sys::FI_REMOTE_CQ_DATA;
             let source = self.source(sinks.vectors(), notice.peer);
-            let entry = Entry { data: notice.value, source, ..Entry::new(0, kind) };
+            let length = usize::try_from(notice.length).unwrap_or(usize::MAX);
+            let entry = Entry { data: notice.value, source, length, ..Entry::new(0, kind) };
             self.bound.put(sinks, entry, true);
         }
         if self.counts_peers() {

@@ -250,6 +250,7 @@ fn the_data_of_a_write_comes_in_the_queue_of_receives_once_its_bytes_are_there()
                 let flags = sys::FI_RMA | sys::FI_REMOTE_WRITE | sys::FI_REMOTE_CQ_DATA;
                 assert_eq!((entry.flags, entry.failure), (flags, 0));
                 assert_eq!((entry.data, entry.source), (round as u64, source));
+                assert_eq!(entry.length, length);
                 assert_eq!(memory.part(0, length).bytes(), bytes);
             };
             endpoint.writedata(from, data, place, 1).unwrap();

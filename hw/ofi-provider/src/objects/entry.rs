@@ -12,7 +12,7 @@ pub struct Entry {
     pub context: usize,
     /// `FI_SEND` or `FI_RECV`, `FI_MSG` or `FI_TAGGED`, and what else applies.
     pub flags: u64,
-    /// Received bytes; 0 for a send.
+    /// Received bytes, or bytes of a peer's write that came with data; 0 for a send.
     pub length: usize,
     /// Where the message was put, for a receive.
     pub start: usize,
