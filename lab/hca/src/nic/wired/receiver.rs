@@ -135,7 +135,11 @@ impl Qp {
         let Some(wire) = &mut self.wire else { return };
         let is_done =
             |reply: &Reply| matches!(reply, Reply::Verdict { verdict: Verdict::Done { .. }, .. });
-        if is_done(&reply) && wire.replies.back().is_some_and(is_done) {
+        let takes_place = wire.replies.back().is_some_and(|last| {
+            let is_same = !last.is_data() && !reply.is_data() && last.psn() == reply.psn();
+            is_same || is_done(last) && is_done(&reply)
+        });
+        if takes_place {
             wire.replies.pop_back();
         }
         wire.replies.push_back(reply);
