@@ -65,7 +65,7 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
 
 /// A request about an interface (`struct ifreq`): its name, and a number.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
     number: libc::c_int,
     rest: [u8; 20],
@@ -76,7 +76,7 @@ struct Request {
 /// # Errors
 /// `ENODEV`: there is no such interface.
 pub fn mtu(interface: &str) -> io::Result<u32> {
-    let mut request = Request { name: [0; libc::IFNAMSIZ], number: 0, rest: [0; 20] };
+    let mut request = InterfaceRequest { name: [0; libc::IFNAMSIZ], number: 0, rest: [0; 20] };
     if interface.len() >= request.name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
     }
@@ -87,7 +87,7 @@ pub fn mtu(interface: &str) -> io::Result<u32> {
     u32::try_from(request.number).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-const _: () = assert!(size_of::<Request>() == 40, "as `struct ifreq` of 64-bit Linux");
+const _: () = assert!(size_of::<InterfaceRequest>() == 40, "as `struct ifreq` of 64-bit Linux");
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use tagmatch_model::{KnobError, Knobs, ModelConfig};
 
 use crate::fault::{self, FaultError, TimedFault};
 use crate::knobs::{DEVICE_KNOBS, DeviceKnobs, LinkLayer};
-use crate::roce::port::{PortChoice, PortError, RocePort};
+use crate::roce::port::{PortError, PortPlace, RocePort};
 use crate::settings::{Location, Settings};
 use crate::sysfs;
 
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// of this command. `roce:INTERFACE` or `roce:ADDRESS`: Ethernet, with packets of RoCE version
     /// 2 on UDP port 4791, to another tagmatch-hca or soft-RoCE. All ports are of one kind.
     #[arg(long = "port", value_name = "ib|roce:PLACE")]
-    pub(crate) ports: Vec<PortChoice>,
+    pub(crate) ports: Vec<PortPlace>,
 
     /// Entries in the list of tags: one less than a power of two.
     #[arg(long, default_value_t = 127, value_name = "N")]
@@ -238,8 +238,8 @@ impl Options {
     fn roce_ports(&self) -> Result<Vec<RocePort>, OptionError> {
         let roce: Vec<&str> = (self.ports.iter())
             .filter_map(|port| match port {
-                PortChoice::Roce(place) => Some(place.as_str()),
-                PortChoice::InfiniBand => None,
+                PortPlace::Roce(place) => Some(place.as_str()),
+                PortPlace::InfiniBand => None,
             })
             .collect();
         let devices = self.devices as usize;

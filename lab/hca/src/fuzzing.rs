@@ -5,7 +5,7 @@ use crate::abi;
 use crate::boundary::Call;
 use crate::calls::command::Command;
 use crate::memory::{Memory, MemoryError};
-use crate::roce::icrc::{Checker, Flow, ICRC};
+use crate::roce::icrc::{Checker, ICRC, PacketFlow};
 use crate::roce::packet::RocePacket;
 use crate::wqe::{Piece, Wqe, receive_segments};
 
@@ -46,7 +46,7 @@ pub fn read_packet(data: &[u8], is_ipv6: bool) {
     let ends =
         if is_ipv6 { ["[fe80::1]:4791", "[fe80::2]:1"] } else { ["10.0.0.1:1", "10.0.0.2:4791"] };
     let [Ok(from), Ok(to)] = ends.map(str::parse) else { return };
-    let flow = Flow { from, to };
+    let flow = PacketFlow { from, to };
     let mut checker = Checker::default();
     if let Some(packet) = checker.checked(&flow, data) {
         assert_eq!(packet.len() + ICRC, data.len());

@@ -226,7 +226,7 @@ fn serve(options: &Options, arguments: &[OsString]) -> io::Result<ExitCode> {
     guardian::adopt()?;
     let settings = options.settings().map_err(io::Error::other)?;
     // An address in use is found before the program begins.
-    let network = roce::socket::Wire::open(settings.ports()).map_err(io::Error::other)?;
+    let network = roce::socket::RoceWire::open(settings.ports()).map_err(io::Error::other)?;
     let (own, other) = Wire::pair()?;
     let mut program = guardian::start("program", &other, plain(arguments))?;
     drop(other);

@@ -143,7 +143,7 @@ impl Server {
     }
 
     /// Connects the Ethernet ports to their networks.
-    pub(crate) fn connect(&self, wire: crate::roce::socket::Wire) -> io::Result<()> {
+    pub(crate) fn connect(&self, wire: crate::roce::socket::RoceWire) -> io::Result<()> {
         let fabric = Arc::downgrade(&self.fabric);
         wire.listen(move |arrived| {
             let fabric = fabric.upgrade();

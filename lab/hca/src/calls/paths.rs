@@ -36,8 +36,8 @@ pub(super) fn port_of(
     Ok(if ports.takes(settings, to, row.kind, &path.dgid) { to } else { NOWHERE })
 }
 
-/// The path over a network to a GID that no port of this command has. `None`: the peer is inside, or
-/// packets of UDP can't go there.
+/// The path over a network to a GID that no port of this command has. `None`: the peer is inside,
+/// or packets of UDP can't go there.
 pub(super) fn network_path(
     settings: &Settings,
     ports: &Ports,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::fabric::UnderWay;
 use super::packet::is_up_to;
 use crate::gid::{GidKind, PortGid, to_address};
-use crate::roce::aeth::Verdict;
+use crate::roce::aeth::AethVerdict;
 use crate::roce::link::WirePath;
 use crate::roce::packet::Reth;
 use crate::wqe::RemoteAddress;
@@ -30,9 +30,9 @@ pub(crate) struct Wired {
     pub(crate) path: WirePath,
     pub(crate) sender: SenderNumbers,
     /// The message whose first packets have come.
-    pub(crate) incoming: Option<Incoming>,
+    pub(crate) incoming: Option<IncomingMessage>,
     /// What the peer has still to be told, in its order.
-    pub(crate) replies: VecDeque<Reply>,
+    pub(crate) replies: VecDeque<PeerReply>,
     /// Messages that were completed for the peer.
     pub(crate) msn: u32,
 }
@@ -95,7 +95,7 @@ impl Wired {
 
 /// A message whose first packets have come.
 #[derive(Debug)]
-pub(crate) enum Incoming {
+pub(crate) enum IncomingMessage {
     /// The bytes so far, and the room that they take in the device.
     Send {
         bytes: Vec<u8>,
@@ -109,7 +109,7 @@ pub(crate) enum Incoming {
 
 /// What the peer is to be told.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub(crate) enum PeerReply {
     /// The rest of the answer of a READ, from the packet with this number on.
     Read {
         psn: u32,
@@ -123,21 +123,21 @@ pub(crate) enum Reply {
     },
     Verdict {
         psn: u32,
-        verdict: Verdict,
+        verdict: AethVerdict,
     },
 }
 
-impl Reply {
+impl PeerReply {
     pub(crate) fn psn(&self) -> u32 {
         match self {
-            Reply::Read { psn, .. } | Reply::Atomic { psn, .. } | Reply::Verdict { psn, .. } => {
-                *psn
-            }
+            PeerReply::Read { psn, .. }
+            | PeerReply::Atomic { psn, .. }
+            | PeerReply::Verdict { psn, .. } => *psn,
         }
     }
 
     pub(crate) fn is_data(&self) -> bool {
-        !matches!(self, Reply::Verdict { .. })
+        !matches!(self, PeerReply::Verdict { .. })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::dice::Dice;
-use crate::roce::link::{Link, WirePath};
+use crate::roce::link::{PacketLink, WirePath};
 use crate::roce::packet::RocePacket;
 use crate::settings::Settings;
 
@@ -42,7 +42,7 @@ impl Disorder {
     }
 
     /// Sends a packet, unless it is lost or held back.
-    pub(crate) fn send(&self, link: &dyn Link, path: &WirePath, packet: &RocePacket) {
+    pub(crate) fn send(&self, link: &dyn PacketLink, path: &WirePath, packet: &RocePacket) {
         if self.loses() {
             return;
         }
@@ -62,13 +62,13 @@ impl Disorder {
     }
 
     /// Sends packets that were held back long enough.
-    pub(crate) fn send_late(&self, link: &dyn Link) {
+    pub(crate) fn send_late(&self, link: &dyn PacketLink) {
         if self.reordering > 0 {
             self.release(link, LATE);
         }
     }
 
-    fn release(&self, link: &dyn Link, after: Duration) {
+    fn release(&self, link: &dyn PacketLink, after: Duration) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let due = held.extract_if(.., |(since, ..)| since.elapsed() >= after);
         let due: Vec<_> = due.collect();

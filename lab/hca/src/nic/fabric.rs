@@ -12,7 +12,7 @@ use super::packet::{Body, Packet};
 use super::ports::Ports;
 use crate::boundary::Call;
 use crate::fault::FaultKind;
-use crate::roce::link::{Arrived, Link, WirePath};
+use crate::roce::link::{ArrivedPacket, PacketLink, WirePath};
 use crate::roce::packet::RocePacket;
 use crate::settings::Settings;
 
@@ -26,7 +26,7 @@ const UNDER_WAY_MAX: usize = 256 << 20;
 pub(crate) enum Letter {
     Packet(Packet),
     /// A packet has come over a network.
-    Arrived(Box<Arrived>),
+    Arrived(Box<ArrivedPacket>),
     Call(Call),
     /// A fault of one device, or of all.
     Fault(Option<usize>, FaultKind),
@@ -91,7 +91,7 @@ pub(crate) struct Fabric {
     disorder: Disorder,
     /// Which registrations fail is drawn apart, so that it depends on no packet.
     pub(crate) registrations: Dice,
-    link: OnceLock<Box<dyn Link>>,
+    link: OnceLock<Box<dyn PacketLink>>,
 }
 
 /// Bytes of a message that is under way, given back when it is dropped.
@@ -155,7 +155,7 @@ impl Fabric {
     }
 
     /// Connects a network, once.
-    pub(crate) fn connect(&self, link: Box<dyn Link>) {
+    pub(crate) fn connect(&self, link: Box<dyn PacketLink>) {
         let _ = self.link.set(link);
     }
 
@@ -176,13 +176,13 @@ impl Fabric {
     }
 
     /// Bytes that a packet of a network takes while it waits for a program.
-    pub(crate) fn room_of(arrived: &Arrived) -> usize {
-        arrived.packet.data.len() + size_of::<Arrived>()
+    pub(crate) fn room_of(arrived: &ArrivedPacket) -> usize {
+        arrived.packet.data.len() + size_of::<ArrivedPacket>()
     }
 
     /// A packet has come over a network. One for a queue pair that nobody has is lost, and so are
     /// packets of which too many wait.
-    pub(crate) fn arrive(&self, arrived: Arrived) {
+    pub(crate) fn arrive(&self, arrived: ArrivedPacket) {
         if !self.ports.passes(arrived.lid) {
             return;
         }

@@ -40,7 +40,7 @@ use send::TagNotice;
 use crate::abi::event;
 use crate::boundary::{Answers, Objects};
 use crate::memory::Memory;
-use crate::roce::link::Arrived;
+use crate::roce::link::ArrivedPacket;
 use crate::settings::Settings;
 use crate::wqe::RemoteAddress;
 
@@ -228,7 +228,7 @@ impl<M: Memory> Function<M> {
         self.tell_tags(to, notices);
     }
 
-    fn hear_wire(&mut self, arrived: Arrived) {
+    fn hear_wire(&mut self, arrived: ArrivedPacket) {
         self.adapter.inbox.taken(Fabric::room_of(&arrived));
         let to = arrived.packet.to;
         let Some(qp) = self.qps.get(&to) else { return };

@@ -12,7 +12,7 @@ pub(crate) enum NakCode {
 
 /// What an acknowledgement says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AethVerdict {
     /// The request was carried out. The credits are those of table 46, encoded.
     Done {
         credits: u8,
@@ -27,24 +27,24 @@ pub(crate) enum Verdict {
 /// Credits that are not given: the sender need not count.
 pub(crate) const NO_CREDITS: u8 = 0x1f;
 
-impl Verdict {
+impl AethVerdict {
     pub(super) fn syndrome(self) -> u8 {
         match self {
-            Verdict::Done { credits } => credits & 0x1f,
-            Verdict::NotReady { timer } => 0x20 | timer & 0x1f,
-            Verdict::Refused(code) => 0x60 | code as u8,
+            AethVerdict::Done { credits } => credits & 0x1f,
+            AethVerdict::NotReady { timer } => 0x20 | timer & 0x1f,
+            AethVerdict::Refused(code) => 0x60 | code as u8,
         }
     }
 
     pub(super) fn parse(syndrome: u8) -> Option<Self> {
         let value = syndrome & 0x1f;
         Some(match (syndrome >> 5, value) {
-            (0, credits) => Verdict::Done { credits },
-            (1, timer) => Verdict::NotReady { timer },
-            (3, 0) => Verdict::Refused(NakCode::Sequence),
-            (3, 1) => Verdict::Refused(NakCode::InvalidRequest),
-            (3, 2) => Verdict::Refused(NakCode::RemoteAccess),
-            (3, 3) => Verdict::Refused(NakCode::RemoteOperation),
+            (0, credits) => AethVerdict::Done { credits },
+            (1, timer) => AethVerdict::NotReady { timer },
+            (3, 0) => AethVerdict::Refused(NakCode::Sequence),
+            (3, 1) => AethVerdict::Refused(NakCode::InvalidRequest),
+            (3, 2) => AethVerdict::Refused(NakCode::RemoteAccess),
+            (3, 3) => AethVerdict::Refused(NakCode::RemoteOperation),
             _ => return None,
         })
     }
@@ -53,7 +53,7 @@ impl Verdict {
 /// AETH: an acknowledgement, and how many messages the receiver has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aeth {
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: AethVerdict,
     pub(crate) msn: u32,
 }
 
@@ -79,13 +79,13 @@ mod tests {
     #[test]
     fn reserved_syndromes_are_refused_and_others_are_read_as_they_were_written() {
         let known = (0..=255_u8).filter(|syndrome| {
-            let verdict = Verdict::parse(*syndrome);
+            let verdict = AethVerdict::parse(*syndrome);
             verdict.is_some_and(|verdict| verdict.syndrome() == *syndrome)
         });
         let expected = (0..0x40).chain(0x60..0x64);
         assert!(known.eq(expected));
         for syndrome in [0x40, 0x64, 0x80] {
-            assert_eq!(Verdict::parse(syndrome), None, "{syndrome:#x}");
+            assert_eq!(AethVerdict::parse(syndrome), None, "{syndrome:#x}");
         }
     }
 }

@@ -24,12 +24,12 @@ const CHANGED: usize = 4;
 
 /// The two ends of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flow {
+pub(crate) struct PacketFlow {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
 }
 
-impl Flow {
+impl PacketFlow {
     /// The headers before the BTH as the ICRC takes them: no bytes of a GRH, but eight of ones in
     /// place of an LRH; none if the addresses are of two families. `length`: bytes from the BTH to
     /// the ICRC.
@@ -106,7 +106,7 @@ fn reduced(basis: &[u32], change: u32) -> u32 {
 impl Checker {
     /// Whether a received packet, from the BTH on, has a right ICRC at its end. The packet without
     /// it.
-    pub(crate) fn checked<'a>(&mut self, flow: &Flow, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn checked<'a>(&mut self, flow: &PacketFlow, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let (packet, icrc) = bytes.split_last_chunk::<ICRC>()?;
         let wrong = flow.icrc(packet)? ^ u32::from_le_bytes(*icrc);
         if wrong == 0 {
@@ -132,13 +132,13 @@ mod tests {
             .collect()
     }
 
-    fn flow(from: &str, to: &str) -> Flow {
-        Flow { from: from.parse().unwrap(), to: to.parse().unwrap() }
+    fn flow(from: &str, to: &str) -> PacketFlow {
+        PacketFlow { from: from.parse().unwrap(), to: to.parse().unwrap() }
     }
 
     /// Packets that Scapy 2.8.0 has made (`contrib.roce`), from the BTH on. The last one but one
     /// has the identification 0xbeef.
-    fn known() -> [(Flow, &'static str); 5] {
+    fn known() -> [(PacketFlow, &'static str); 5] {
         let v4 = flow("10.0.0.1:4791", "10.0.0.2:4791");
         let write = "0b0080010000001180000001\
                      0102030405060708\
@@ -171,7 +171,7 @@ mod tests {
                 let is_right = checker.checked(&flow, &changed).is_some();
                 assert_eq!(is_right, bit / 8 == CHANGED, "{at}: {bit}");
             }
-            let other = Flow { from: SocketAddr::new(flow.from.ip(), 1), ..flow };
+            let other = PacketFlow { from: SocketAddr::new(flow.from.ip(), 1), ..flow };
             assert_eq!(checker.checked(&other, &packet), None);
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         for length in 0..ICRC + CHANGED + 1 {
             assert_eq!(checker.checked(&v4, &packet[..length]), None);
         }
-        assert_eq!(Flow { from: v4.from, to: v6.to }.icrc(&packet), None);
+        assert_eq!(PacketFlow { from: v4.from, to: v6.to }.icrc(&packet), None);
         assert_eq!(v4.icrc(&vec![0; 1 << 16]), None);
     }
 }

@@ -7,7 +7,7 @@ use super::packet::RocePacket;
 
 /// A packet that has come for a queue pair, with a right ICRC.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ArrivedPacket {
     /// The port, by the LID that its device had at first.
     pub(crate) lid: u16,
     pub(crate) path: WirePath,
@@ -22,7 +22,7 @@ pub(crate) struct WirePath {
 }
 
 /// What carries packets to other machines.
-pub(crate) trait Link: fmt::Debug + Send + Sync {
+pub(crate) trait PacketLink: fmt::Debug + Send + Sync {
     /// Sends a packet, which may be lost.
     fn send(&self, path: &WirePath, packet: &RocePacket);
 }

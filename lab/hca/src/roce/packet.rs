@@ -1,6 +1,6 @@
 //! The headers of RoCE packets behind UDP, from the BTH to the last byte before the ICRC.
 
-use super::aeth::{Aeth, Verdict};
+use super::aeth::{Aeth, AethVerdict};
 use crate::wqe::{Atomic, RemoteAddress};
 
 /// Bytes of the base transport header.
@@ -57,37 +57,37 @@ mod ud {
 
 /// Which part of its message a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PacketPart {
     First,
     Middle,
     Last,
     Only,
 }
 
-impl Part {
+impl PacketPart {
     pub(crate) fn new(is_first: bool, is_last: bool) -> Self {
         match (is_first, is_last) {
-            (true, true) => Part::Only,
-            (true, false) => Part::First,
-            (false, false) => Part::Middle,
-            (false, true) => Part::Last,
+            (true, true) => PacketPart::Only,
+            (true, false) => PacketPart::First,
+            (false, false) => PacketPart::Middle,
+            (false, true) => PacketPart::Last,
         }
     }
 
     pub(crate) fn is_first(self) -> bool {
-        matches!(self, Part::First | Part::Only)
+        matches!(self, PacketPart::First | PacketPart::Only)
     }
 
     pub(crate) fn is_last(self) -> bool {
-        matches!(self, Part::Last | Part::Only)
+        matches!(self, PacketPart::Last | PacketPart::Only)
     }
 
     /// Whether a packet with so many bytes can be this part (InfiniBand 9.7.4.1.6).
     pub(crate) fn takes(self, bytes: usize, mtu: usize) -> bool {
         match self {
-            Part::First | Part::Middle => bytes == mtu,
-            Part::Last => (1..=mtu).contains(&bytes),
-            Part::Only => bytes <= mtu,
+            PacketPart::First | PacketPart::Middle => bytes == mtu,
+            PacketPart::Last => (1..=mtu).contains(&bytes),
+            PacketPart::Only => bytes <= mtu,
         }
     }
 }
@@ -111,37 +111,37 @@ pub(crate) struct Reth {
 
 /// What a packet is, with the headers of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Send { part: Part, extra: Extra },
-    Write { part: Part, reth: Option<Reth>, immediate: Option<u32> },
+pub(crate) enum RoceOperation {
+    Send { part: PacketPart, extra: Extra },
+    Write { part: PacketPart, reth: Option<Reth>, immediate: Option<u32> },
     ReadRequest(Reth),
-    ReadResponse { part: Part, aeth: Option<Aeth> },
+    ReadResponse { part: PacketPart, aeth: Option<Aeth> },
     Acknowledge(Aeth),
     AtomicAcknowledge { aeth: Aeth, old: u64 },
     Atomic { at: RemoteAddress, atomic: Atomic },
     Datagram { qkey: u32, from: u32, immediate: Option<u32> },
 }
 
-impl Operation {
+impl RoceOperation {
     /// Whether it is an answer of the receiver.
     pub(crate) fn is_answer(&self) -> bool {
-        use Operation::*;
+        use RoceOperation::*;
         matches!(self, ReadResponse { .. } | Acknowledge(_) | AtomicAcknowledge { .. })
     }
 
     /// Whether a receive is needed for it now.
     pub(crate) fn needs_receive(&self) -> bool {
         match self {
-            Operation::Send { part, .. } => part.is_first(),
-            Operation::Write { immediate, .. } => immediate.is_some(),
-            Operation::Datagram { .. } => true,
+            RoceOperation::Send { part, .. } => part.is_first(),
+            RoceOperation::Write { immediate, .. } => immediate.is_some(),
+            RoceOperation::Datagram { .. } => true,
             _ => false,
         }
     }
 
     fn opcode(&self) -> u8 {
-        use Operation::*;
-        use Part::*;
+        use PacketPart::*;
+        use RoceOperation::*;
         match self {
             Send { part, extra } => match (part, extra) {
                 (First, _) => rc::SEND_FIRST,
@@ -187,55 +187,55 @@ pub(crate) struct RocePacket {
     /// The queue pair that receives it.
     pub(crate) to: u32,
     pub(crate) psn: u32,
-    pub(crate) operation: Operation,
+    pub(crate) operation: RoceOperation,
     pub(crate) data: Vec<u8>,
 }
 
 /// The bytes are no packet that this device knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedPacket;
 
 /// Headers that are read one after the other.
 struct Headers<'a>(&'a [u8]);
 
 impl Headers<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], MalformedPacket> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(MalformedPacket)?;
         self.0 = rest;
         Ok(*head)
     }
 
-    fn word(&mut self) -> Result<u32, Malformed> {
+    fn word(&mut self) -> Result<u32, MalformedPacket> {
         self.take().map(u32::from_be_bytes)
     }
 
-    fn long(&mut self) -> Result<u64, Malformed> {
+    fn long(&mut self) -> Result<u64, MalformedPacket> {
         self.take().map(u64::from_be_bytes)
     }
 
-    fn address(&mut self) -> Result<RemoteAddress, Malformed> {
+    fn address(&mut self) -> Result<RemoteAddress, MalformedPacket> {
         let at = self.long()?;
         let rkey = self.word()?;
         Ok(RemoteAddress { at, rkey })
     }
 
-    fn reth(&mut self) -> Result<Reth, Malformed> {
+    fn reth(&mut self) -> Result<Reth, MalformedPacket> {
         let at = self.address()?;
         let length = self.word()?;
         Ok(Reth { at, length })
     }
 
-    fn aeth(&mut self) -> Result<Aeth, Malformed> {
+    fn aeth(&mut self) -> Result<Aeth, MalformedPacket> {
         let [syndrome, msn @ ..] = self.take::<4>()?;
-        let verdict = Verdict::parse(syndrome).ok_or(Malformed)?;
+        let verdict = AethVerdict::parse(syndrome).ok_or(MalformedPacket)?;
         let [high, middle, low] = msn;
         Ok(Aeth { verdict, msn: u32::from_be_bytes([0, high, middle, low]) })
     }
 
     /// The headers of an operation behind the BTH.
-    fn operation(&mut self, opcode: u8) -> Result<Operation, Malformed> {
-        use Operation::*;
-        use Part::*;
+    fn operation(&mut self, opcode: u8) -> Result<RoceOperation, MalformedPacket> {
+        use PacketPart::*;
+        use RoceOperation::*;
         let send = |part, extra| Ok(Send { part, extra });
         match opcode {
             rc::SEND_FIRST => send(First, Extra::Nothing),
@@ -282,20 +282,24 @@ impl Headers<'_> {
                 let immediate = if has_immediate { Some(self.word()?) } else { None };
                 Ok(Datagram { qkey, from, immediate })
             }
-            _ => Err(Malformed),
+            _ => Err(MalformedPacket),
         }
     }
 
-    fn write(&mut self, part: Part, has_immediate: bool) -> Result<Operation, Malformed> {
+    fn write(
+        &mut self,
+        part: PacketPart,
+        has_immediate: bool,
+    ) -> Result<RoceOperation, MalformedPacket> {
         let reth = if part.is_first() { Some(self.reth()?) } else { None };
         let immediate = if has_immediate { Some(self.word()?) } else { None };
-        Ok(Operation::Write { part, reth, immediate })
+        Ok(RoceOperation::Write { part, reth, immediate })
     }
 
     /// The packets in the middle of an answer have no AETH.
-    fn read_response(&mut self, part: Part) -> Result<Operation, Malformed> {
-        let aeth = if part == Part::Middle { None } else { Some(self.aeth()?) };
-        Ok(Operation::ReadResponse { part, aeth })
+    fn read_response(&mut self, part: PacketPart) -> Result<RoceOperation, MalformedPacket> {
+        let aeth = if part == PacketPart::Middle { None } else { Some(self.aeth()?) };
+        Ok(RoceOperation::ReadResponse { part, aeth })
     }
 }
 
@@ -326,13 +330,13 @@ impl RocePacket {
             bytes.extend((syndrome | aeth.msn & BITS_24).to_be_bytes());
         };
         match &self.operation {
-            Operation::Send { part, extra } => match extra {
+            RoceOperation::Send { part, extra } => match extra {
                 Extra::Immediate(word) | Extra::Invalidate(word) if part.is_last() => {
                     bytes.extend(word.to_be_bytes());
                 }
                 _ => {}
             },
-            Operation::Write { part, reth, immediate } => {
+            RoceOperation::Write { part, reth, immediate } => {
                 if let Some(reth) = reth.filter(|_| part.is_first()) {
                     put_address(bytes, &reth.at);
                     bytes.extend(reth.length.to_be_bytes());
@@ -341,21 +345,21 @@ impl RocePacket {
                     bytes.extend(immediate.to_be_bytes());
                 }
             }
-            Operation::ReadRequest(reth) => {
+            RoceOperation::ReadRequest(reth) => {
                 put_address(bytes, &reth.at);
                 bytes.extend(reth.length.to_be_bytes());
             }
-            Operation::ReadResponse { part, aeth } => {
-                if let Some(aeth) = aeth.filter(|_| *part != Part::Middle) {
+            RoceOperation::ReadResponse { part, aeth } => {
+                if let Some(aeth) = aeth.filter(|_| *part != PacketPart::Middle) {
                     put_aeth(bytes, &aeth);
                 }
             }
-            Operation::Acknowledge(aeth) => put_aeth(bytes, aeth),
-            Operation::AtomicAcknowledge { aeth, old } => {
+            RoceOperation::Acknowledge(aeth) => put_aeth(bytes, aeth),
+            RoceOperation::AtomicAcknowledge { aeth, old } => {
                 put_aeth(bytes, aeth);
                 bytes.extend(old.to_be_bytes());
             }
-            Operation::Atomic { at, atomic } => {
+            RoceOperation::Atomic { at, atomic } => {
                 put_address(bytes, at);
                 let (first, second) = match *atomic {
                     Atomic::CompareAndSwap { compare, swap } => (swap, compare),
@@ -364,7 +368,7 @@ impl RocePacket {
                 bytes.extend(first.to_be_bytes());
                 bytes.extend(second.to_be_bytes());
             }
-            Operation::Datagram { qkey, from, immediate } => {
+            RoceOperation::Datagram { qkey, from, immediate } => {
                 bytes.extend(qkey.to_be_bytes());
                 bytes.extend((from & BITS_24).to_be_bytes());
                 if let Some(immediate) = immediate {
@@ -375,20 +379,20 @@ impl RocePacket {
     }
 
     /// Reads a packet without its ICRC.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MalformedPacket> {
         let mut headers = Headers(bytes);
         let [opcode, flags, high, low] = headers.take::<4>()?;
         let to = headers.word()? & BITS_24;
         let [asks, psn @ ..] = headers.take::<4>()?;
         if flags & VERSION != 0 {
-            return Err(Malformed);
+            return Err(MalformedPacket);
         }
         let operation = headers.operation(opcode)?;
         let pad = usize::from(flags >> PAD_SHIFT & 3);
         let Headers(rest) = headers;
-        let length = rest.len().checked_sub(pad).ok_or(Malformed)?;
+        let length = rest.len().checked_sub(pad).ok_or(MalformedPacket)?;
         if !rest.len().is_multiple_of(4) || length > MTU_MAX {
-            return Err(Malformed);
+            return Err(MalformedPacket);
         }
         Ok(RocePacket {
             is_solicited: flags & SOLICITED != 0,
@@ -414,7 +418,7 @@ mod tests {
             .collect()
     }
 
-    fn packet(operation: Operation) -> RocePacket {
+    fn packet(operation: RoceOperation) -> RocePacket {
         RocePacket {
             is_solicited: false,
             asks_acknowledge: true,
@@ -431,64 +435,64 @@ mod tests {
     /// Each header stands where the specification's figures 9.2 to 9.6 have it.
     #[test]
     fn each_operation_has_its_headers_and_is_read_as_it_was_written() {
-        let done = Aeth { verdict: Verdict::Done { credits: NO_CREDITS }, msn: 5 };
-        let nak = Verdict::Refused(NakCode::RemoteAccess);
+        let done = Aeth { verdict: AethVerdict::Done { credits: NO_CREDITS }, msn: 5 };
+        let nak = AethVerdict::Refused(NakCode::RemoteAccess);
         let refused = Aeth { verdict: nak, msn: 0xff_ffff };
-        let not_ready = Aeth { verdict: Verdict::NotReady { timer: 12 }, msn: 0 };
+        let not_ready = Aeth { verdict: AethVerdict::NotReady { timer: 12 }, msn: 0 };
         let reth = Reth { at: AT, length: 0x1_0203 };
-        let write = |part, reth, immediate| Operation::Write { part, reth, immediate };
-        let send = |part, extra| Operation::Send { part, extra };
+        let write = |part, reth, immediate| RoceOperation::Write { part, reth, immediate };
+        let send = |part, extra| RoceOperation::Send { part, extra };
         let swap = Atomic::CompareAndSwap { compare: 3, swap: 4 };
-        let response = |part, aeth| Operation::ReadResponse { part, aeth };
+        let response = |part, aeth| RoceOperation::ReadResponse { part, aeth };
         let address = "01020304050607080a0b0c0d";
         let both = format!("{address}00010203");
         let imm = Extra::Immediate(0xdead_beef);
         let invalidate = Extra::Invalidate(7);
         for (opcode, operation, headers) in [
-            (0x00, send(Part::First, Extra::Nothing), ""),
-            (0x01, send(Part::Middle, Extra::Nothing), ""),
-            (0x02, send(Part::Last, Extra::Nothing), ""),
-            (0x03, send(Part::Last, imm), "deadbeef"),
-            (0x04, send(Part::Only, Extra::Nothing), ""),
-            (0x05, send(Part::Only, imm), "deadbeef"),
-            (0x06, write(Part::First, Some(reth), None), both.as_str()),
-            (0x07, write(Part::Middle, None, None), ""),
-            (0x08, write(Part::Last, None, None), ""),
-            (0x09, write(Part::Last, None, Some(9)), "00000009"),
-            (0x0a, write(Part::Only, Some(reth), None), &both),
-            (0x0b, write(Part::Only, Some(reth), Some(9)), &format!("{both}00000009")),
-            (0x0c, Operation::ReadRequest(reth), &both),
-            (0x0d, response(Part::First, Some(done)), "1f000005"),
-            (0x0e, response(Part::Middle, None), ""),
-            (0x0f, response(Part::Last, Some(done)), "1f000005"),
-            (0x10, response(Part::Only, Some(done)), "1f000005"),
-            (0x11, Operation::Acknowledge(refused), "62ffffff"),
-            (0x11, Operation::Acknowledge(not_ready), "2c000000"),
+            (0x00, send(PacketPart::First, Extra::Nothing), ""),
+            (0x01, send(PacketPart::Middle, Extra::Nothing), ""),
+            (0x02, send(PacketPart::Last, Extra::Nothing), ""),
+            (0x03, send(PacketPart::Last, imm), "deadbeef"),
+            (0x04, send(PacketPart::Only, Extra::Nothing), ""),
+            (0x05, send(PacketPart::Only, imm), "deadbeef"),
+            (0x06, write(PacketPart::First, Some(reth), None), both.as_str()),
+            (0x07, write(PacketPart::Middle, None, None), ""),
+            (0x08, write(PacketPart::Last, None, None), ""),
+            (0x09, write(PacketPart::Last, None, Some(9)), "00000009"),
+            (0x0a, write(PacketPart::Only, Some(reth), None), &both),
+            (0x0b, write(PacketPart::Only, Some(reth), Some(9)), &format!("{both}00000009")),
+            (0x0c, RoceOperation::ReadRequest(reth), &both),
+            (0x0d, response(PacketPart::First, Some(done)), "1f000005"),
+            (0x0e, response(PacketPart::Middle, None), ""),
+            (0x0f, response(PacketPart::Last, Some(done)), "1f000005"),
+            (0x10, response(PacketPart::Only, Some(done)), "1f000005"),
+            (0x11, RoceOperation::Acknowledge(refused), "62ffffff"),
+            (0x11, RoceOperation::Acknowledge(not_ready), "2c000000"),
             (
                 0x12,
-                Operation::AtomicAcknowledge { aeth: done, old: 0x0908 },
+                RoceOperation::AtomicAcknowledge { aeth: done, old: 0x0908 },
                 "1f0000050000000000000908",
             ),
             (
                 0x13,
-                Operation::Atomic { at: AT, atomic: swap },
+                RoceOperation::Atomic { at: AT, atomic: swap },
                 &format!("{address}00000000000000040000000000000003"),
             ),
             (
                 0x14,
-                Operation::Atomic { at: AT, atomic: Atomic::FetchAndAdd { add: 2 } },
+                RoceOperation::Atomic { at: AT, atomic: Atomic::FetchAndAdd { add: 2 } },
                 &format!("{address}00000000000000020000000000000000"),
             ),
-            (0x16, send(Part::Last, invalidate), "00000007"),
-            (0x17, send(Part::Only, invalidate), "00000007"),
+            (0x16, send(PacketPart::Last, invalidate), "00000007"),
+            (0x17, send(PacketPart::Only, invalidate), "00000007"),
             (
                 0x64,
-                Operation::Datagram { qkey: 7, from: 0x99, immediate: None },
+                RoceOperation::Datagram { qkey: 7, from: 0x99, immediate: None },
                 "0000000700000099",
             ),
             (
                 0x65,
-                Operation::Datagram { qkey: 7, from: 0x99, immediate: Some(1) },
+                RoceOperation::Datagram { qkey: 7, from: 0x99, immediate: Some(1) },
                 "000000070000009900000001",
             ),
         ] {
@@ -502,14 +506,15 @@ mod tests {
                 assert_eq!(RocePacket::parse(&written), Ok(packet), "{operation:?}");
                 let end = BTH + headers.len() / 2;
                 assert!(end <= HEADERS_MAX);
-                assert_eq!(RocePacket::parse(&written[..end - 1]), Err(Malformed));
+                assert_eq!(RocePacket::parse(&written[..end - 1]), Err(MalformedPacket));
             }
         }
     }
 
     #[test]
     fn what_is_no_packet_is_refused() {
-        let good = packet(Operation::Send { part: Part::Only, extra: Extra::Nothing }).to_bytes();
+        let good = packet(RoceOperation::Send { part: PacketPart::Only, extra: Extra::Nothing })
+            .to_bytes();
         assert!(RocePacket::parse(&good).is_ok());
         let wrong = |at: usize, byte: u8| {
             let mut bytes = good.clone();
@@ -518,21 +523,21 @@ mod tests {
         };
         // Unknown operations, one of them of unreliable connections; a version; padding alone.
         for (at, byte) in [(0, 0x15), (0, 0x24), (0, 0x81), (1, 0x41), (1, 0x50)] {
-            assert_eq!(wrong(at, byte), Err(Malformed), "{at} {byte:#x}");
+            assert_eq!(wrong(at, byte), Err(MalformedPacket), "{at} {byte:#x}");
         }
         let long = [good.clone(), vec![0; MTU_MAX + 4]].concat();
-        assert_eq!(RocePacket::parse(&long), Err(Malformed));
+        assert_eq!(RocePacket::parse(&long), Err(MalformedPacket));
         assert!(RocePacket::parse(&long[..good.len() + MTU_MAX]).is_ok());
-        assert_eq!(RocePacket::parse(&long[..good.len() + 2]), Err(Malformed));
+        assert_eq!(RocePacket::parse(&long[..good.len() + 2]), Err(MalformedPacket));
     }
 
     #[test]
     fn each_part_has_its_lengths() {
         let lengths = [0, 1, 255, 256, 257];
-        let taken = |part: Part| lengths.map(|length| part.takes(length, 256));
-        assert_eq!(taken(Part::First), [false, false, false, true, false]);
-        assert_eq!(taken(Part::Middle), [false, false, false, true, false]);
-        assert_eq!(taken(Part::Last), [false, true, true, true, false]);
-        assert_eq!(taken(Part::Only), [true, true, true, true, false]);
+        let taken = |part: PacketPart| lengths.map(|length| part.takes(length, 256));
+        assert_eq!(taken(PacketPart::First), [false, false, false, true, false]);
+        assert_eq!(taken(PacketPart::Middle), [false, false, false, true, false]);
+        assert_eq!(taken(PacketPart::Last), [false, true, true, true, false]);
+        assert_eq!(taken(PacketPart::Only), [true, true, true, true, false]);
     }
 }

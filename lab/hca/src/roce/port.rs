@@ -13,20 +13,20 @@ use crate::gid::{GIDS, of_address};
 
 /// What a user says that a port is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PortChoice {
+pub(crate) enum PortPlace {
     /// The InfiniBand of this command, which leads to no other one.
     InfiniBand,
     /// Ethernet: the name of an interface, or one of this machine's addresses.
     Roce(String),
 }
 
-impl FromStr for PortChoice {
+impl FromStr for PortPlace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
-            None if text == "ib" => Ok(PortChoice::InfiniBand),
-            Some(("roce", place)) if !place.is_empty() => Ok(PortChoice::Roce(place.to_owned())),
+            None if text == "ib" => Ok(PortPlace::InfiniBand),
+            Some(("roce", place)) if !place.is_empty() => Ok(PortPlace::Roce(place.to_owned())),
             _ => Err(format!(
                 "invalid port `{text}`: expected ib, roce:INTERFACE or roce:ADDRESS such as \
                  roce:eth0"
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn a_port_is_infiniband_or_an_interface() {
-        let parse = |text: &str| text.parse::<PortChoice>().ok();
-        assert_eq!(parse("ib"), Some(PortChoice::InfiniBand));
-        assert_eq!(parse("roce:eth0"), Some(PortChoice::Roce("eth0".to_owned())));
-        assert_eq!(parse("roce:fe80::1"), Some(PortChoice::Roce("fe80::1".to_owned())));
+        let parse = |text: &str| text.parse::<PortPlace>().ok();
+        assert_eq!(parse("ib"), Some(PortPlace::InfiniBand));
+        assert_eq!(parse("roce:eth0"), Some(PortPlace::Roce("eth0".to_owned())));
+        assert_eq!(parse("roce:fe80::1"), Some(PortPlace::Roce("fe80::1".to_owned())));
         for wrong in ["", "roce", "roce:", "ib:eth0", "eth0"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::icrc::{Checker, Flow};
-use super::link::{Arrived, Link, WirePath};
+use super::icrc::{Checker, PacketFlow};
+use super::link::{ArrivedPacket, PacketLink, WirePath};
 use super::packet::RocePacket;
 use super::port::RocePort;
 
@@ -43,7 +43,7 @@ struct RoceSocket {
 
 /// The sockets of all ports.
 #[derive(Debug, Default)]
-pub(crate) struct Wire(Vec<Arc<RoceSocket>>);
+pub(crate) struct RoceWire(Vec<Arc<RoceSocket>>);
 
 impl RoceSocket {
     fn open(lid: u16, own: SocketAddr, scope: u32) -> Result<Self, SocketError> {
@@ -83,7 +83,7 @@ impl RoceSocket {
 
     fn send(&self, to: IpAddr, packet: &RocePacket) {
         let to = Self::end(to, self.scope);
-        let flow = Flow { from: self.own, to };
+        let flow = PacketFlow { from: self.own, to };
         let mut bytes = packet.to_bytes();
         let Some(icrc) = flow.icrc(&bytes) else { return };
         bytes.extend(icrc.to_le_bytes());
@@ -92,24 +92,24 @@ impl RoceSocket {
     }
 
     /// Gives away all packets that come, until nobody takes them.
-    fn listen(&self, take: &impl Fn(Arrived) -> bool) {
+    fn listen(&self, take: &impl Fn(ArrivedPacket) -> bool) {
         let mut checker = Checker::default();
         let mut bytes = vec![0; PACKET_MAX];
         loop {
             // An error tells of a packet that was sent, and that the peer's machine has refused.
             let Ok((length, from)) = self.socket.recv_from(&mut bytes) else { continue };
-            let flow = Flow { from, to: self.own };
+            let flow = PacketFlow { from, to: self.own };
             let Some(packet) = checker.checked(&flow, &bytes[..length]) else { continue };
             let Ok(packet) = RocePacket::parse(packet) else { continue };
             let path = WirePath { from: from.ip(), to: self.own.ip() };
-            if !take(Arrived { lid: self.lid, path, packet }) {
+            if !take(ArrivedPacket { lid: self.lid, path, packet }) {
                 return;
             }
         }
     }
 }
 
-impl Wire {
+impl RoceWire {
     /// Opens the sockets of all Ethernet ports, each known by the LID that its device had at first.
     pub(crate) fn open<'a>(
         ports: impl Iterator<Item = (u16, &'a RocePort)>,
@@ -121,13 +121,13 @@ impl Wire {
                 sockets.push(Arc::new(RoceSocket::open(lid, own, port.index)?));
             }
         }
-        Ok(Wire(sockets))
+        Ok(RoceWire(sockets))
     }
 
     /// Starts a thread for each socket, which gives away what comes until nobody takes it.
     pub(crate) fn listen(
         &self,
-        take: impl Fn(Arrived) -> bool + Clone + Send + 'static,
+        take: impl Fn(ArrivedPacket) -> bool + Clone + Send + 'static,
     ) -> io::Result<()> {
         for socket in &self.0 {
             let socket = Arc::clone(socket);
@@ -142,7 +142,7 @@ impl Wire {
     }
 }
 
-impl Link for Wire {
+impl PacketLink for RoceWire {
     fn send(&self, path: &WirePath, packet: &RocePacket) {
         let socket = self.0.iter().find(|socket| socket.own.ip() == path.from);
         if let Some(socket) = socket {

@@ -12,10 +12,10 @@ use crate::abi::event;
 use crate::gid::of_address;
 use crate::knobs::LinkLayer;
 use crate::nic::Fabric;
-use crate::roce::aeth::{Aeth, NakCode, Verdict};
-use crate::roce::icrc::{Checker, Flow};
-use crate::roce::link::{Arrived, Link, WirePath};
-use crate::roce::packet::{Extra, Operation, Part, Reth, RocePacket};
+use crate::roce::aeth::{Aeth, AethVerdict, NakCode};
+use crate::roce::icrc::{Checker, PacketFlow};
+use crate::roce::link::{ArrivedPacket, PacketLink, WirePath};
+use crate::roce::packet::{Extra, PacketPart, Reth, RoceOperation, RocePacket};
 use crate::roce::port::RocePort;
 use crate::settings::Settings;
 use crate::wqe::{RemoteAddress, opcode};
@@ -31,14 +31,19 @@ struct Cable {
     /// one is held back.
     one_in: u64,
     random: Option<Random>,
-    held: Vec<(Weak<Fabric>, Arrived)>,
+    held: Vec<(Weak<Fabric>, ArrivedPacket)>,
 }
 
 impl Cable {
     /// What arrives now that a packet is sent.
-    fn pass(&mut self, to: &Weak<Fabric>, arrived: Arrived) -> Vec<(Weak<Fabric>, Arrived)> {
+    fn pass(
+        &mut self,
+        to: &Weak<Fabric>,
+        arrived: ArrivedPacket,
+    ) -> Vec<(Weak<Fabric>, ArrivedPacket)> {
         self.log.push(arrived.packet.clone());
-        let copy = |arrived: &Arrived| Arrived { packet: arrived.packet.clone(), ..*arrived };
+        let copy =
+            |arrived: &ArrivedPacket| ArrivedPacket { packet: arrived.packet.clone(), ..*arrived };
         if self.lost.contains(&(self.log.len() - 1)) {
             return Vec::new();
         }
@@ -64,15 +69,15 @@ struct CableEnd {
     cable: Arc<Mutex<Cable>>,
 }
 
-impl Link for CableEnd {
+impl PacketLink for CableEnd {
     fn send(&self, path: &WirePath, packet: &RocePacket) {
         let end = |address: IpAddr| (address, 4791).into();
-        let flow = Flow { from: end(path.from), to: end(path.to) };
+        let flow = PacketFlow { from: end(path.from), to: end(path.to) };
         let mut bytes = packet.to_bytes();
         let icrc = flow.icrc(&bytes).unwrap();
         bytes.extend(icrc.to_le_bytes());
         let packet = Checker::default().checked(&flow, &bytes).map(RocePacket::parse);
-        let arrived = Arrived { lid: 1, path: *path, packet: packet.unwrap().unwrap() };
+        let arrived = ArrivedPacket { lid: 1, path: *path, packet: packet.unwrap().unwrap() };
         let now = self.cable.lock().unwrap().pass(&self.to, arrived);
         for (to, arrived) in now {
             to.upgrade().unwrap().arrive(arrived);
@@ -144,7 +149,7 @@ impl Network {
     /// A packet reaches a program from an address.
     fn arrive(&mut self, at: usize, from: IpAddr, packet: RocePacket) {
         let path = WirePath { from, to: address(at) };
-        self.fabrics[at].arrive(Arrived { lid: 1, path, packet });
+        self.fabrics[at].arrive(ArrivedPacket { lid: 1, path, packet });
         turns(&mut self.programs, 3);
     }
 }
@@ -154,8 +159,8 @@ fn data(length: usize, seed: usize) -> Vec<u8> {
 }
 
 fn done(packet: &RocePacket) -> bool {
-    let Operation::Acknowledge(aeth) = packet.operation else { return false };
-    matches!(aeth.verdict, Verdict::Done { .. })
+    let RoceOperation::Acknowledge(aeth) = packet.operation else { return false };
+    matches!(aeth.verdict, AethVerdict::Done { .. })
 }
 
 /// A SEND of each length, with immediate data, in packets of this MTU.
@@ -216,7 +221,7 @@ fn all_operations_pass_a_network_in_packets_of_each_mtu() {
         assert!(log.iter().all(|packet| packet.data.len() <= bytes));
         assert!(log.iter().any(|packet| packet.data.len() == bytes));
         let naks = log.iter().filter(|packet| {
-            matches!(packet.operation, Operation::Acknowledge(_)) && !done(packet)
+            matches!(packet.operation, RoceOperation::Acknowledge(_)) && !done(packet)
         });
         assert_eq!(naks.count(), 0, "nothing was lost");
     }
@@ -233,7 +238,7 @@ fn packets_go_wrong_as_they_leave_by_knobs() {
         sends(&mut network, &mut ends, 256);
         accesses(&mut network, &mut ends, 60_000);
         let psns: Vec<u32> = (network.log().iter())
-            .filter(|packet| matches!(packet.operation, Operation::Write { .. }))
+            .filter(|packet| matches!(packet.operation, RoceOperation::Write { .. }))
             .map(|packet| packet.psn)
             .collect();
         let repeated = psns.windows(2).filter(|two| two[0] == two[1]).count();
@@ -281,8 +286,8 @@ fn a_gap_is_reported_at_once_and_the_packets_from_there_on_are_sent_again() {
         .filter(|packet| packet.operation.is_answer() && !done(packet))
         .map(|packet| (packet.psn, packet.operation))
         .collect();
-    let verdict = Verdict::Refused(NakCode::Sequence);
-    assert_eq!(naks, [(0, Operation::Acknowledge(Aeth { verdict, msn: 0 }))]);
+    let verdict = AethVerdict::Refused(NakCode::Sequence);
+    assert_eq!(naks, [(0, RoceOperation::Acknowledge(Aeth { verdict, msn: 0 }))]);
 }
 
 #[test]
@@ -304,7 +309,7 @@ fn an_answer_of_a_read_that_is_lost_is_asked_for_from_there_on() {
         .collect();
     let read = |done: u32| {
         let at = RemoteAddress { at: b.at + u64::from(done) * 256, rkey: b.key };
-        Operation::ReadRequest(Reth { at, length: (8 - done) * 256 })
+        RoceOperation::ReadRequest(Reth { at, length: (8 - done) * 256 })
     };
     assert_eq!(requests, [(0xff_fffe, read(0)), (0, read(2))]);
 }
@@ -315,8 +320,8 @@ fn a_receiver_without_a_buffer_is_asked_again() {
     let [mut a, mut b] = network.connect(3);
     network.programs[0].post(&mut a.qp, opcode::SEND, 0, &segment(a.at, 3000, a.key));
     turns(&mut network.programs, 5);
-    let verdict = Verdict::NotReady { timer: 1 };
-    let refused = Operation::Acknowledge(Aeth { verdict, msn: 0 });
+    let verdict = AethVerdict::NotReady { timer: 1 };
+    let refused = RoceOperation::Acknowledge(Aeth { verdict, msn: 0 });
     let log = network.log();
     let answers: Vec<_> = log.iter().filter(|packet| packet.operation.is_answer()).collect();
     assert!(!answers.is_empty());
@@ -334,8 +339,8 @@ fn what_is_not_allowed_breaks_both_ends() {
     network.programs[0].post(&mut a.qp, opcode::WRITE, 0, &both);
     let failed = network.one(0, &mut a);
     assert_eq!((failed.opcode(), failed.syndrome()), (REQUEST_ERROR, 0x13));
-    let verdict = Verdict::Refused(NakCode::RemoteAccess);
-    let nak = Operation::Acknowledge(Aeth { verdict, msn: 0 });
+    let verdict = AethVerdict::Refused(NakCode::RemoteAccess);
+    let nak = RoceOperation::Acknowledge(Aeth { verdict, msn: 0 });
     assert!(network.log().iter().any(|packet| packet.operation == nak));
     assert_eq!(network.programs[1].events(), [event::QP_ACCESS_ERR]);
 }
@@ -359,13 +364,13 @@ fn a_peer_that_does_not_answer_is_given_up() {
     assert_eq!(network.log().len(), 3, "sent once and repeated twice");
 }
 
-fn packet(to: u32, psn: u32, operation: Operation, data: Vec<u8>) -> RocePacket {
+fn packet(to: u32, psn: u32, operation: RoceOperation, data: Vec<u8>) -> RocePacket {
     let is_solicited = false;
     let asks_acknowledge = true;
     RocePacket { is_solicited, asks_acknowledge, pkey: 0xffff, to, psn, operation, data }
 }
 
-const SEND: Operation = Operation::Send { part: Part::Only, extra: Extra::Nothing };
+const SEND: RoceOperation = RoceOperation::Send { part: PacketPart::Only, extra: Extra::Nothing };
 
 #[test]
 fn packets_of_strangers_change_nothing() {
@@ -373,11 +378,11 @@ fn packets_of_strangers_change_nothing() {
     let [mut a, mut b] = network.connect(3);
     network.programs[1].post_receive(&mut b.qp, b.at, 0x1000, b.key);
     let good = packet(b.qp.number, 0xff_fffe, SEND, vec![9; 8]);
-    let done = Verdict::Done { credits: 31 };
-    let acknowledge = Operation::Acknowledge(Aeth { verdict: done, msn: 1 });
-    let nak = Verdict::Refused(NakCode::RemoteAccess);
-    let nak = Operation::Acknowledge(Aeth { verdict: nak, msn: 1 });
-    let datagram = Operation::Datagram { qkey: 0, from: 2, immediate: None };
+    let done = AethVerdict::Done { credits: 31 };
+    let acknowledge = RoceOperation::Acknowledge(Aeth { verdict: done, msn: 1 });
+    let nak = AethVerdict::Refused(NakCode::RemoteAccess);
+    let nak = RoceOperation::Acknowledge(Aeth { verdict: nak, msn: 1 });
+    let datagram = RoceOperation::Datagram { qkey: 0, from: 2, immediate: None };
     let stranger: IpAddr = [10, 9, 0, 77].into();
     for (from, packet) in [
         (stranger, good.clone()),
@@ -400,21 +405,27 @@ fn packets_of_strangers_change_nothing() {
 /// What a peer may not send: its connection ends, with the NAK of InfiniBand 9.7.5.2.
 #[test]
 fn packets_that_break_the_rules_are_refused() {
-    let send = |part| Operation::Send { part, extra: Extra::Nothing };
-    let invalidate = Operation::Send { part: Part::Only, extra: Extra::Invalidate(1) };
-    let write = |part, reth| Operation::Write { part, reth, immediate: None };
+    let send = |part| RoceOperation::Send { part, extra: Extra::Nothing };
+    let invalidate = RoceOperation::Send { part: PacketPart::Only, extra: Extra::Invalidate(1) };
+    let write = |part, reth| RoceOperation::Write { part, reth, immediate: None };
     let full = vec![1; 1024];
     let short = vec![1; 10];
     let cases = [
-        ("a middle first", vec![(send(Part::Middle), full.clone())]),
-        ("a last first", vec![(send(Part::Last), short.clone())]),
-        ("a short first", vec![(send(Part::First), short.clone())]),
-        ("a long only", vec![(send(Part::Only), vec![1; 1025])]),
-        ("two firsts", vec![(send(Part::First), full.clone()); 2]),
-        ("an empty last", vec![(send(Part::First), full.clone()), (send(Part::Last), vec![])]),
+        ("a middle first", vec![(send(PacketPart::Middle), full.clone())]),
+        ("a last first", vec![(send(PacketPart::Last), short.clone())]),
+        ("a short first", vec![(send(PacketPart::First), short.clone())]),
+        ("a long only", vec![(send(PacketPart::Only), vec![1; 1025])]),
+        ("two firsts", vec![(send(PacketPart::First), full.clone()); 2]),
+        (
+            "an empty last",
+            vec![(send(PacketPart::First), full.clone()), (send(PacketPart::Last), vec![])],
+        ),
         (
             "a WRITE in a SEND",
-            vec![(send(Part::First), full.clone()), (write(Part::Middle, None), full.clone())],
+            vec![
+                (send(PacketPart::First), full.clone()),
+                (write(PacketPart::Middle, None), full.clone()),
+            ],
         ),
         ("a key to invalidate", vec![(invalidate, short.clone())]),
     ];
@@ -428,8 +439,8 @@ fn packets_that_break_the_rules_are_refused() {
             network.arrive(1, address(0), packet(b.qp.number, psn, *operation, data.clone()));
         }
         let last = network.log().last().map(|packet| packet.operation);
-        let Some(Operation::Acknowledge(aeth)) = last else { panic!("{what}: {last:?}") };
-        assert_eq!(aeth.verdict, Verdict::Refused(NakCode::InvalidRequest), "{what}");
+        let Some(RoceOperation::Acknowledge(aeth)) = last else { panic!("{what}: {last:?}") };
+        assert_eq!(aeth.verdict, AethVerdict::Refused(NakCode::InvalidRequest), "{what}");
         assert_eq!(network.programs[1].events(), [event::QP_REQ_ERR], "{what}");
     }
 }
@@ -442,8 +453,9 @@ fn lengths_that_lie_are_refused() {
         let [_, b] = network.connect(3);
         let at = RemoteAddress { at: b.at, rkey: b.key };
         let reth = Reth { at, length };
-        let first = Operation::Write { part: Part::First, reth: Some(reth), immediate: None };
-        let last = Operation::Write { part: Part::Last, reth: None, immediate: None };
+        let first =
+            RoceOperation::Write { part: PacketPart::First, reth: Some(reth), immediate: None };
+        let last = RoceOperation::Write { part: PacketPart::Last, reth: None, immediate: None };
         let to = b.qp.number;
         network.arrive(1, address(0), packet(to, 0xff_fffe, first, vec![1; 1024]));
         network.arrive(1, address(0), packet(to, 0xff_ffff, last, vec![1; 1024]));
@@ -454,7 +466,7 @@ fn lengths_that_lie_are_refused() {
     let mut network = network(|_| {});
     let [_, b] = network.connect(3);
     let at = RemoteAddress { at: b.at, rkey: b.key };
-    let read = Operation::ReadRequest(Reth { at, length: u32::MAX });
+    let read = RoceOperation::ReadRequest(Reth { at, length: u32::MAX });
     network.arrive(1, address(0), packet(b.qp.number, 0xff_fffe, read, vec![]));
     assert!(network.log().iter().all(|packet| !done(packet) && packet.data.is_empty()));
     assert_eq!(network.log().len(), 1);
@@ -467,14 +479,14 @@ fn a_repeated_atomic_operation_is_carried_out_once() {
     let [_, b] = network.connect(3);
     network.programs[1].put(b.at, &5_u64.to_ne_bytes());
     let at = RemoteAddress { at: b.at, rkey: b.key };
-    let add = Operation::Atomic { at, atomic: crate::wqe::Atomic::FetchAndAdd { add: 3 } };
+    let add = RoceOperation::Atomic { at, atomic: crate::wqe::Atomic::FetchAndAdd { add: 3 } };
     for _ in 0..3 {
         network.arrive(1, address(0), packet(b.qp.number, 0xff_fffe, add, vec![]));
     }
     assert_eq!(network.programs[1].get(b.at, 8), 8_u64.to_ne_bytes());
     let olds = network.log().iter().map(|packet| packet.operation).collect::<Vec<_>>();
     assert_eq!(olds.len(), 3);
-    let is_old = |operation| matches!(operation, Operation::AtomicAcknowledge { old: 5, .. });
+    let is_old = |operation| matches!(operation, RoceOperation::AtomicAcknowledge { old: 5, .. });
     assert!(olds.into_iter().all(is_old));
 }
 

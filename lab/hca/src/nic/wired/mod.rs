@@ -18,8 +18,8 @@ use super::send::TagNotice;
 use crate::gid::{GidKind, PortGid, Route, of_address};
 use crate::knobs::is_one_partition;
 use crate::memory::Memory;
-use crate::roce::link::{Arrived, WirePath};
-use crate::roce::packet::{Operation, RocePacket};
+use crate::roce::link::{ArrivedPacket, WirePath};
+use crate::roce::packet::{RoceOperation, RocePacket};
 use crate::wqe::AddressVector;
 
 /// Packets that may be under way without an acknowledgement, and their bytes.
@@ -37,7 +37,7 @@ impl Qp {
         &self,
         adapter: &Adapter<M>,
         psn: u32,
-        operation: Operation,
+        operation: RoceOperation,
         data: Vec<u8>,
     ) -> RocePacket {
         RocePacket {
@@ -87,7 +87,7 @@ impl Qp {
             pkey: self.pkey(adapter),
             to,
             psn,
-            operation: Operation::Datagram { qkey, from, immediate },
+            operation: RoceOperation::Datagram { qkey, from, immediate },
             data: message.bytes.to_vec(),
         };
         adapter.fabric.send_out(self.facts.lid, path, &packet);
@@ -97,9 +97,9 @@ impl Qp {
     pub(crate) fn hear_wire<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
-        arrived: Arrived,
+        arrived: ArrivedPacket,
     ) -> Vec<TagNotice> {
-        let Arrived { lid, path, packet } = arrived;
+        let ArrivedPacket { lid, path, packet } = arrived;
         let is_here = lid == self.facts.lid
             && self.receives_now()
             && is_one_partition(packet.pkey, self.pkey(adapter));
@@ -112,7 +112,7 @@ impl Qp {
         }
         let is_peer = (self.wire.as_ref())
             .is_some_and(|wire| wire.path.from == path.to && wire.path.to == path.from);
-        if !is_peer || matches!(packet.operation, Operation::Datagram { .. }) {
+        if !is_peer || matches!(packet.operation, RoceOperation::Datagram { .. }) {
             return Vec::new();
         }
         if packet.operation.is_answer() {
@@ -128,7 +128,7 @@ impl Qp {
         path: WirePath,
         packet: RocePacket,
     ) {
-        let Operation::Datagram { qkey, from, immediate } = packet.operation else { return };
+        let RoceOperation::Datagram { qkey, from, immediate } = packet.operation else { return };
         let mtu = adapter.settings.knobs.link_mtu();
         if qkey != self.attributes.0.qkey || packet.data.len() > mtu.into() {
             return;

@@ -1,7 +1,7 @@
 //! The receiving side: requests that come in packets, and what the peer is told of them.
 
 use super::super::adapter::Adapter;
-use super::super::connection::{Incoming, Reply, after, distance, is_before};
+use super::super::connection::{IncomingMessage, PeerReply, after, distance, is_before};
 use super::super::packet::{Message, is_up_to};
 use super::super::queue_pair::{Qp, Receives};
 use super::super::respond::{ATOMICS_KEPT, Answer};
@@ -9,8 +9,8 @@ use super::super::send::{MESSAGE_MAX, TagNotice};
 use crate::abi::{access, event};
 use crate::cqe::Syndrome;
 use crate::memory::Memory;
-use crate::roce::aeth::{Aeth, NO_CREDITS, NakCode, Verdict, encoded_credits};
-use crate::roce::packet::{Extra, Operation, Part, Reth, RocePacket};
+use crate::roce::aeth::{Aeth, AethVerdict, NO_CREDITS, NakCode, encoded_credits};
+use crate::roce::packet::{Extra, PacketPart, Reth, RoceOperation, RocePacket};
 use crate::wqe::{Atomic, RemoteAddress};
 
 /// Packets of answers that one turn sends.
@@ -19,27 +19,29 @@ const BUDGET: usize = 64;
 const READ_AT_ONCE: u32 = 16;
 
 /// What becomes of a packet that has come in its turn.
-enum Outcome {
+enum PacketOutcome {
     /// It was taken; the peer is told so if it asks. `ends`: its message is complete.
     Taken {
         ends: bool,
     },
     /// It is answered by data, which takes up so many numbers.
-    Answered(Reply, u32),
+    Answered(PeerReply, u32),
     NotReady,
     Refused(NakCode),
     Silence,
 }
 
-impl From<Answer> for Outcome {
+impl From<Answer> for PacketOutcome {
     fn from(answer: Answer) -> Self {
         match answer {
-            Answer::Acknowledge | Answer::Data(_) => Outcome::Taken { ends: true },
-            Answer::NotReady => Outcome::NotReady,
-            Answer::Refuse(Syndrome::RemoteAccess) => Outcome::Refused(NakCode::RemoteAccess),
-            Answer::Refuse(Syndrome::RemoteOperation) => Outcome::Refused(NakCode::RemoteOperation),
-            Answer::Refuse(_) => Outcome::Refused(NakCode::InvalidRequest),
-            Answer::Silence => Outcome::Silence,
+            Answer::Acknowledge | Answer::Data(_) => PacketOutcome::Taken { ends: true },
+            Answer::NotReady => PacketOutcome::NotReady,
+            Answer::Refuse(Syndrome::RemoteAccess) => PacketOutcome::Refused(NakCode::RemoteAccess),
+            Answer::Refuse(Syndrome::RemoteOperation) => {
+                PacketOutcome::Refused(NakCode::RemoteOperation)
+            }
+            Answer::Refuse(_) => PacketOutcome::Refused(NakCode::InvalidRequest),
+            Answer::Silence => PacketOutcome::Silence,
         }
     }
 }
@@ -59,8 +61,8 @@ impl Qp {
         let psn = packet.psn;
         if is_before(self.expected, psn) {
             if !std::mem::replace(&mut self.is_missing_said, true) {
-                let verdict = Verdict::Refused(NakCode::Sequence);
-                self.queue_reply(Reply::Verdict { psn: self.expected, verdict });
+                let verdict = AethVerdict::Refused(NakCode::Sequence);
+                self.queue_reply(PeerReply::Verdict { psn: self.expected, verdict });
             }
         } else if psn != self.expected {
             self.repeat_on_wire(adapter, &packet);
@@ -85,24 +87,27 @@ impl Qp {
             return Vec::new();
         }
         match outcome {
-            Outcome::Silence => {}
-            Outcome::Taken { ends } => {
+            PacketOutcome::Silence => {}
+            PacketOutcome::Taken { ends } => {
                 self.took(1, ends);
                 if asks {
-                    self.queue_reply(Reply::Verdict { psn, verdict: self.done(adapter) });
+                    self.queue_reply(PeerReply::Verdict { psn, verdict: self.done(adapter) });
                 }
             }
-            Outcome::Answered(reply, span) => {
+            PacketOutcome::Answered(reply, span) => {
                 self.took(span, true);
                 self.queue_reply(reply);
             }
-            Outcome::NotReady => {
+            PacketOutcome::NotReady => {
                 adapter.fabric.ports.count_out_of_buffer(self.facts.lid);
                 let timer = self.attributes.0.min_rnr_timer;
-                self.queue_reply(Reply::Verdict { psn, verdict: Verdict::NotReady { timer } });
+                self.queue_reply(PeerReply::Verdict {
+                    psn,
+                    verdict: AethVerdict::NotReady { timer },
+                });
             }
-            Outcome::Refused(code) => {
-                self.queue_reply(Reply::Verdict { psn, verdict: Verdict::Refused(code) });
+            PacketOutcome::Refused(code) => {
+                self.queue_reply(PeerReply::Verdict { psn, verdict: AethVerdict::Refused(code) });
                 let mut notices = self.pump_replies(adapter);
                 notices.extend(self.enter_error(adapter));
                 return notices;
@@ -121,20 +126,21 @@ impl Qp {
     }
 
     /// An acknowledgement. The peer need not count receives of a shared queue.
-    fn done<M: Memory>(&self, adapter: &Adapter<M>) -> Verdict {
+    fn done<M: Memory>(&self, adapter: &Adapter<M>) -> AethVerdict {
         let credits = match self.receives {
             Receives::Own(_) => encoded_credits(self.available(adapter)),
             Receives::Shared(_) => NO_CREDITS,
         };
-        Verdict::Done { credits }
+        AethVerdict::Done { credits }
     }
 
     /// Has the peer be told, in the order of its requests. An acknowledgement stands for those
     /// before it.
-    fn queue_reply(&mut self, reply: Reply) {
+    fn queue_reply(&mut self, reply: PeerReply) {
         let Some(wire) = &mut self.wire else { return };
-        let is_done =
-            |reply: &Reply| matches!(reply, Reply::Verdict { verdict: Verdict::Done { .. }, .. });
+        let is_done = |reply: &PeerReply| {
+            matches!(reply, PeerReply::Verdict { verdict: AethVerdict::Done { .. }, .. })
+        };
         let takes_place = wire.replies.back().is_some_and(|last| {
             let is_same = !last.is_data() && !reply.is_data() && last.psn() == reply.psn();
             is_same || is_done(last) && is_done(&reply)
@@ -145,43 +151,49 @@ impl Qp {
         wire.replies.push_back(reply);
     }
 
-    fn outcome<M: Memory>(&mut self, adapter: &mut Adapter<M>, packet: RocePacket) -> Outcome {
+    fn outcome<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        packet: RocePacket,
+    ) -> PacketOutcome {
         let mtu = self.attributes.mtu();
         match packet.operation {
-            Operation::Send { part, .. } if part.takes(packet.data.len(), mtu.into()) => {
+            RoceOperation::Send { part, .. } if part.takes(packet.data.len(), mtu.into()) => {
                 self.take_send(adapter, packet, part)
             }
-            Operation::Write { part, .. } if part.takes(packet.data.len(), mtu.into()) => {
+            RoceOperation::Write { part, .. } if part.takes(packet.data.len(), mtu.into()) => {
                 self.take_write(adapter, packet, part)
             }
-            Operation::ReadRequest(reth) if packet.data.is_empty() => {
+            RoceOperation::ReadRequest(reth) if packet.data.is_empty() => {
                 self.take_read(adapter, packet.psn, reth)
             }
-            Operation::Atomic { at, atomic } if packet.data.is_empty() => {
+            RoceOperation::Atomic { at, atomic } if packet.data.is_empty() => {
                 self.take_atomic(adapter, packet.psn, at, atomic)
             }
             _ => self.invalid(adapter),
         }
     }
 
-    fn invalid<M: Memory>(&self, adapter: &mut Adapter<M>) -> Outcome {
+    fn invalid<M: Memory>(&self, adapter: &mut Adapter<M>) -> PacketOutcome {
         self.notice(adapter, event::QP_REQ_ERR);
-        Outcome::Refused(NakCode::InvalidRequest)
+        PacketOutcome::Refused(NakCode::InvalidRequest)
     }
 
     fn take_send<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
         packet: RocePacket,
-        part: Part,
-    ) -> Outcome {
-        let Operation::Send { extra, .. } = packet.operation else { return Outcome::Silence };
+        part: PacketPart,
+    ) -> PacketOutcome {
+        let RoceOperation::Send { extra, .. } = packet.operation else {
+            return PacketOutcome::Silence;
+        };
         // This device lets no peer invalidate its keys.
         let is_valid = !matches!(extra, Extra::Invalidate(_));
         let incoming = self.wire.as_mut().and_then(|wire| wire.incoming.take());
         let (mut bytes, mut rooms) = match (incoming, part.is_first()) {
             (None, true) if is_valid => (Vec::new(), Vec::new()),
-            (Some(Incoming::Send { bytes, _rooms }), false) if is_valid => (bytes, _rooms),
+            (Some(IncomingMessage::Send { bytes, _rooms }), false) if is_valid => (bytes, _rooms),
             _ => return self.invalid(adapter),
         };
         let before = bytes.len();
@@ -193,10 +205,10 @@ impl Qp {
         let room = adapter.fabric.take_room(packet.data.len()).filter(|_| !is_without_buffer);
         let has_room = room.is_some();
         rooms.extend(room);
-        let mut outcome = Outcome::NotReady;
+        let mut outcome = PacketOutcome::NotReady;
         if has_room {
             bytes.extend(&packet.data);
-            outcome = Outcome::Taken { ends: false };
+            outcome = PacketOutcome::Taken { ends: false };
         }
         if has_room && part.is_last() {
             let immediate = match extra {
@@ -208,15 +220,15 @@ impl Qp {
             outcome = self.take_message(adapter, &message).into();
         }
         let is_kept = match outcome {
-            Outcome::NotReady => !part.is_first(),
-            Outcome::Taken { ends } => !ends,
+            PacketOutcome::NotReady => !part.is_first(),
+            PacketOutcome::Taken { ends } => !ends,
             _ => false,
         };
-        if matches!(outcome, Outcome::NotReady) {
+        if matches!(outcome, PacketOutcome::NotReady) {
             bytes.truncate(before);
         }
         if let Some(wire) = self.wire.as_mut().filter(|_| is_kept) {
-            wire.incoming = Some(Incoming::Send { bytes, _rooms: rooms });
+            wire.incoming = Some(IncomingMessage::Send { bytes, _rooms: rooms });
         }
         outcome
     }
@@ -225,15 +237,15 @@ impl Qp {
         &mut self,
         adapter: &mut Adapter<M>,
         packet: RocePacket,
-        part: Part,
-    ) -> Outcome {
-        let Operation::Write { reth, immediate, .. } = packet.operation else {
-            return Outcome::Silence;
+        part: PacketPart,
+    ) -> PacketOutcome {
+        let RoceOperation::Write { reth, immediate, .. } = packet.operation else {
+            return PacketOutcome::Silence;
         };
         let incoming = self.wire.as_mut().and_then(|wire| wire.incoming.take());
         let (reth, done) = match (incoming, reth) {
             (None, Some(reth)) => (reth, 0),
-            (Some(Incoming::Write { reth, done }), None) => (reth, done),
+            (Some(IncomingMessage::Write { reth, done }), None) => (reth, done),
             _ => return self.invalid(adapter),
         };
         let length = packet.data.len() as u32;
@@ -245,7 +257,7 @@ impl Qp {
         if !is_right || !self.allows(access::REMOTE_WRITE) {
             return self.invalid(adapter);
         }
-        if part == Part::First {
+        if part == PacketPart::First {
             let pd = self.facts.pd;
             let whole = u64::from(reth.length);
             let found = adapter.regions.find(pd, reth.at, whole, access::REMOTE_WRITE);
@@ -259,16 +271,16 @@ impl Qp {
         let message = Message { bytes: packet.data.into(), immediate, is_solicited };
         let ended = part.is_last().then_some(reth.length);
         let outcome = match self.write(adapter, at, &message, ended) {
-            Answer::Acknowledge => Outcome::Taken { ends: part.is_last() },
+            Answer::Acknowledge => PacketOutcome::Taken { ends: part.is_last() },
             other => other.into(),
         };
         let done = match outcome {
-            Outcome::Taken { ends: false } => Some(done + length),
-            Outcome::NotReady if !part.is_first() => Some(done),
+            PacketOutcome::Taken { ends: false } => Some(done + length),
+            PacketOutcome::NotReady if !part.is_first() => Some(done),
             _ => None,
         };
         if let (Some(wire), Some(done)) = (&mut self.wire, done) {
-            wire.incoming = Some(Incoming::Write { reth, done });
+            wire.incoming = Some(IncomingMessage::Write { reth, done });
         }
         outcome
     }
@@ -283,7 +295,12 @@ impl Qp {
             && waiting < self.attributes.reads_taken().into()
     }
 
-    fn take_read<M: Memory>(&mut self, adapter: &mut Adapter<M>, psn: u32, reth: Reth) -> Outcome {
+    fn take_read<M: Memory>(
+        &mut self,
+        adapter: &mut Adapter<M>,
+        psn: u32,
+        reth: Reth,
+    ) -> PacketOutcome {
         let length = reth.length;
         if u64::from(length) > MESSAGE_MAX || !self.may_answer(access::REMOTE_READ) {
             return self.invalid(adapter);
@@ -291,8 +308,8 @@ impl Qp {
         if !self.may_be_read(adapter, &reth) {
             return self.refuse_access(adapter, Syndrome::RemoteAccess).into();
         }
-        let reply = Reply::Read { psn, from: reth.at, left: length, is_first: true };
-        Outcome::Answered(reply, span(length, self.attributes.mtu()))
+        let reply = PeerReply::Read { psn, from: reth.at, left: length, is_first: true };
+        PacketOutcome::Answered(reply, span(length, self.attributes.mtu()))
     }
 
     fn may_be_read<M: Memory>(&self, adapter: &Adapter<M>, reth: &Reth) -> bool {
@@ -307,7 +324,7 @@ impl Qp {
         psn: u32,
         at: RemoteAddress,
         atomic: Atomic,
-    ) -> Outcome {
+    ) -> PacketOutcome {
         if !self.may_answer(access::REMOTE_ATOMIC) {
             return self.invalid(adapter);
         }
@@ -317,7 +334,7 @@ impl Qp {
                     self.atomics.pop_front();
                 }
                 self.atomics.push_back((psn, old));
-                Outcome::Answered(Reply::Atomic { psn, old }, 1)
+                PacketOutcome::Answered(PeerReply::Atomic { psn, old }, 1)
             }
             Err(why) => self.refuse_access(adapter, why).into(),
         }
@@ -327,24 +344,28 @@ impl Qp {
     fn repeat_on_wire<M: Memory>(&mut self, adapter: &Adapter<M>, packet: &RocePacket) {
         let psn = packet.psn;
         let reply = match packet.operation {
-            Operation::ReadRequest(reth) => {
+            RoceOperation::ReadRequest(reth) => {
                 let end = after(psn, span(reth.length, self.attributes.mtu()));
                 let is_old = u64::from(reth.length) <= MESSAGE_MAX
                     && is_up_to(end, self.expected)
                     && self.allows(access::REMOTE_READ)
                     && self.may_be_read(adapter, &reth);
-                let read = Reply::Read { psn, from: reth.at, left: reth.length, is_first: true };
+                let read =
+                    PeerReply::Read { psn, from: reth.at, left: reth.length, is_first: true };
                 is_old.then_some(read)
             }
-            Operation::Atomic { .. } => {
+            RoceOperation::Atomic { .. } => {
                 let kept = self.atomics.iter().find(|(of, _)| *of == psn);
-                kept.map(|(_, old)| Reply::Atomic { psn, old: *old })
+                kept.map(|(_, old)| PeerReply::Atomic { psn, old: *old })
             }
             _ => {
                 if packet.asks_acknowledge {
                     let credits = NO_CREDITS;
                     let psn = after(self.expected, 0xff_ffff);
-                    self.queue_reply(Reply::Verdict { psn, verdict: Verdict::Done { credits } });
+                    self.queue_reply(PeerReply::Verdict {
+                        psn,
+                        verdict: AethVerdict::Done { credits },
+                    });
                 }
                 None
             }
@@ -372,24 +393,24 @@ impl Qp {
             let Some(wire) = &mut self.wire else { break };
             let msn = wire.msn;
             let aeth = |verdict| Aeth { verdict, msn };
-            let is_done = aeth(Verdict::Done { credits: NO_CREDITS });
+            let is_done = aeth(AethVerdict::Done { credits: NO_CREDITS });
             let Some(reply) = wire.replies.pop_front() else { break };
             sent += 1;
             match reply {
-                Reply::Verdict { psn, verdict } => {
-                    let operation = Operation::Acknowledge(aeth(verdict));
+                PeerReply::Verdict { psn, verdict } => {
+                    let operation = RoceOperation::Acknowledge(aeth(verdict));
                     self.put_on_wire(adapter, &self.wire_packet(adapter, psn, operation, vec![]));
                 }
-                Reply::Atomic { psn, old } => {
-                    let operation = Operation::AtomicAcknowledge { aeth: is_done, old };
+                PeerReply::Atomic { psn, old } => {
+                    let operation = RoceOperation::AtomicAcknowledge { aeth: is_done, old };
                     self.put_on_wire(adapter, &self.wire_packet(adapter, psn, operation, vec![]));
                 }
-                Reply::Read { psn, .. } => match self.answer_read(adapter, reply, is_done) {
+                PeerReply::Read { psn, .. } => match self.answer_read(adapter, reply, is_done) {
                     Ok(packets) => sent += packets,
                     Err(()) => {
                         // The memory has gone meanwhile.
-                        let verdict = aeth(Verdict::Refused(NakCode::RemoteAccess));
-                        let operation = Operation::Acknowledge(verdict);
+                        let verdict = aeth(AethVerdict::Refused(NakCode::RemoteAccess));
+                        let operation = RoceOperation::Acknowledge(verdict);
                         let packet = self.wire_packet(adapter, psn, operation, vec![]);
                         self.put_on_wire(adapter, &packet);
                         self.notice(adapter, event::QP_ACCESS_ERR);
@@ -410,10 +431,10 @@ impl Qp {
     fn answer_read<M: Memory>(
         &mut self,
         adapter: &mut Adapter<M>,
-        reply: Reply,
+        reply: PeerReply,
         aeth: Aeth,
     ) -> Result<usize, ()> {
-        let Reply::Read { mut psn, from, left, mut is_first } = reply else { return Ok(0) };
+        let PeerReply::Read { mut psn, from, left, mut is_first } = reply else { return Ok(0) };
         let mtu = self.attributes.mtu();
         let now = left.min(READ_AT_ONCE * u32::from(mtu));
         let bytes = self.read(adapter, from, now).map_err(drop)?;
@@ -423,9 +444,9 @@ impl Qp {
             let (data, later) = rest.split_at(rest.len().min(mtu.into()));
             rest = later;
             let is_last = rest.is_empty() && now == left;
-            let part = Part::new(is_first, is_last);
-            let aeth = (part != Part::Middle).then_some(aeth);
-            let operation = Operation::ReadResponse { part, aeth };
+            let part = PacketPart::new(is_first, is_last);
+            let aeth = (part != PacketPart::Middle).then_some(aeth);
+            let operation = RoceOperation::ReadResponse { part, aeth };
             self.put_on_wire(adapter, &self.wire_packet(adapter, psn, operation, data.to_vec()));
             psn = after(psn, 1);
             is_first = false;
@@ -435,7 +456,7 @@ impl Qp {
             let at = from.at.wrapping_add(now.into());
             let from = RemoteAddress { at, rkey: from.rkey };
             if let Some(wire) = &mut self.wire {
-                wire.replies.push_front(Reply::Read { psn, from, left: left - now, is_first });
+                wire.replies.push_front(PeerReply::Read { psn, from, left: left - now, is_first });
             }
         }
         Ok(packets)

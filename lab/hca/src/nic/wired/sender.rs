@@ -1,5 +1,7 @@
 //! The sending side: requests in packets, and the peer's answers to them.
 
+use std::time::Instant;
+
 use super::super::adapter::{Adapter, ScatterError};
 use super::super::connection::{SenderNumbers, after, distance, is_before};
 use super::super::packet::{Message, Request};
@@ -7,10 +9,9 @@ use super::super::queue_pair::{Outstanding, Qp, not_ready_time};
 use super::super::send::TagNotice;
 use crate::cqe::Syndrome;
 use crate::memory::Memory;
-use crate::roce::aeth::{Aeth, NakCode, Verdict};
-use crate::roce::packet::{Extra, Operation, Part, Reth, RocePacket};
+use crate::roce::aeth::{Aeth, AethVerdict, NakCode};
+use crate::roce::packet::{Extra, PacketPart, Reth, RoceOperation, RocePacket};
 use crate::wqe::RemoteAddress;
-use std::time::Instant;
 
 /// A packet that asks for an acknowledgement comes at least once in so many.
 const ACKNOWLEDGED_EACH: u32 = 8;
@@ -46,17 +47,17 @@ impl Qp {
         let is_last = index + 1 == sent.span;
         let (operation, data, is_solicited) = match &sent.request {
             Request::Send(message) => {
-                let part = Part::new(index == 0, is_last);
+                let part = PacketPart::new(index == 0, is_last);
                 let immediate = message.immediate.filter(|_| is_last);
                 let extra = immediate.map_or(Extra::Nothing, Extra::Immediate);
-                let operation = Operation::Send { part, extra };
+                let operation = RoceOperation::Send { part, extra };
                 (operation, chunk(message, index, mtu), message.is_solicited)
             }
             Request::Write { to, message, length, is_first, is_last: ends } => {
-                let part = Part::new(*is_first && index == 0, is_last && *ends);
+                let part = PacketPart::new(*is_first && index == 0, is_last && *ends);
                 let reth = part.is_first().then_some(Reth { at: *to, length: *length });
                 let immediate = message.immediate.filter(|_| part.is_last());
-                let operation = Operation::Write { part, reth, immediate };
+                let operation = RoceOperation::Write { part, reth, immediate };
                 (operation, chunk(message, index, mtu), message.is_solicited)
             }
             Request::Read { from, length } => {
@@ -65,10 +66,10 @@ impl Qp {
                 let at = from.at.wrapping_add(before.into());
                 let at = RemoteAddress { at, rkey: from.rkey };
                 let reth = Reth { at, length: length - before };
-                (Operation::ReadRequest(reth), Vec::new(), false)
+                (RoceOperation::ReadRequest(reth), Vec::new(), false)
             }
             Request::Atomic { at, operation } => {
-                (Operation::Atomic { at: *at, atomic: *operation }, Vec::new(), false)
+                (RoceOperation::Atomic { at: *at, atomic: *operation }, Vec::new(), false)
             }
         };
         let is_answered = sent.request.is_answered();
@@ -197,11 +198,11 @@ impl Qp {
             return Vec::new();
         }
         match packet.operation {
-            Operation::Acknowledge(aeth) => self.hear_acknowledge(adapter, packet.psn, aeth),
-            Operation::ReadResponse { part, .. } => {
+            RoceOperation::Acknowledge(aeth) => self.hear_acknowledge(adapter, packet.psn, aeth),
+            RoceOperation::ReadResponse { part, .. } => {
                 self.hear_response(adapter, packet.psn, Some(part), &packet.data)
             }
-            Operation::AtomicAcknowledge { old, .. } => {
+            RoceOperation::AtomicAcknowledge { old, .. } => {
                 self.hear_response(adapter, packet.psn, None, &old.to_ne_bytes())
             }
             _ => Vec::new(),
@@ -215,7 +216,7 @@ impl Qp {
         aeth: Aeth,
     ) -> Vec<TagNotice> {
         let code = match aeth.verdict {
-            Verdict::Done { .. } => {
+            AethVerdict::Done { .. } => {
                 if self.settle(after(psn, 1)) {
                     return self.ask_again(adapter);
                 }
@@ -223,8 +224,8 @@ impl Qp {
                 self.pump(adapter);
                 return notices;
             }
-            Verdict::NotReady { timer } => return self.hear_not_ready(adapter, psn, timer),
-            Verdict::Refused(code) => code,
+            AethVerdict::NotReady { timer } => return self.hear_not_ready(adapter, psn, timer),
+            AethVerdict::Refused(code) => code,
         };
         let is_answer_lost = self.settle(psn);
         let why = match code {
@@ -270,7 +271,7 @@ impl Qp {
         &mut self,
         adapter: &mut Adapter<M>,
         psn: u32,
-        part: Option<Part>,
+        part: Option<PacketPart>,
         data: &[u8],
     ) -> Vec<TagNotice> {
         let mtu = u32::from(self.attributes.mtu());
