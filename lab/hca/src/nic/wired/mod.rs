@@ -2,7 +2,7 @@
 //! chapter 9.7, packet by packet.
 //!
 //! Inside the command a message is one packet with one number. On the network each packet of a
-//! message has a number, so a request spans several ([`Request::packets`]). The sender keeps three
+//! message has a number, so a request spans several (`Request::packets`). The sender keeps three
 //! of them: `base`, before which all was acknowledged, `cursor`, which is sent next, and `end`,
 //! which was never sent. It goes back to `base` if it hears of a gap, or nothing in time. No more
 //! than a window of packets is under way, so that the buffer of the peer's socket is not overrun.
