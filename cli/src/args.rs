@@ -29,7 +29,7 @@ use examples::{
 };
 pub(crate) use info::Info;
 pub(crate) use measure::Measure;
-pub(crate) use one_sided::{OneSided, OneSidedBulk};
+pub(crate) use one_sided::{OneSidedArgs, OneSidedBulk};
 pub(crate) use processes::{Peer, Run, Serve};
 pub(crate) use replay::Replay;
 
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Get(OneSidedBulk),
     /// Fetch and add on a number in the other side's memory: us each
     #[command(after_help = ONE_SIDED_EXAMPLES)]
-    Fadd(OneSided),
+    Fadd(OneSidedArgs),
     /// Barrier of N ranks: us a call
     #[command(after_help = COLLECTIVE_EXAMPLES, mut_args = collective::reword)]
     Barrier(Collective),

@@ -91,10 +91,10 @@ pub(crate) fn depth(args: &args::Depth) -> Result<(), Failure> {
 pub(crate) fn one_sided(
     test: Test,
     sizes: Option<Sizes>,
-    args: &args::OneSided,
+    args: &args::OneSidedArgs,
 ) -> Result<(), Failure> {
     let common = if args.host.is_none() { args.common.with_pin() } else { args.common.clone() };
-    let args = &args::OneSided { common, ..args.clone() };
+    let args = &args::OneSidedArgs { common, ..args.clone() };
     between(&Plan::one_sided(test, sizes, args)?, args.host.as_ref())
 }
 

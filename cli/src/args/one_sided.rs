@@ -10,7 +10,7 @@ use crate::units::{self, Sizes};
 
 /// Options of all one-sided operations.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct OneSided {
+pub(crate) struct OneSidedArgs {
     /// Where `tagperf serve` runs (port 13338); without it both sides run here
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: Option<Host>,
@@ -30,5 +30,5 @@ pub(crate) struct OneSidedBulk {
     #[arg(long, alias = "size", value_name = "SIZES")]
     pub(crate) sizes: Option<Sizes>,
     #[command(flatten)]
-    pub(crate) one_sided: OneSided,
+    pub(crate) one_sided: OneSidedArgs,
 }

@@ -30,7 +30,8 @@ const REASON_TIME: Duration = Duration::from_millis(300);
 
 /// The figures of one measurement. `iters` is 0 if it was interrupted early.
 pub(crate) struct Measured {
-    /// Round trips of a ping-pong, one-sided operations, or messages. If messages go both ways at once: those of one way.
+    /// Round trips of a ping-pong, one-sided operations, or messages. If messages go both ways at
+    /// once: those of one way.
     pub(crate) iters: u64,
     /// Messages in each of `iters`.
     pub(crate) ways: u64,

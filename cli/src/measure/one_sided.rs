@@ -2,8 +2,8 @@
 //! give the old number.
 //!
 //! The other side takes no part in an operation, but makes progress, which messages need. Each
-//! operation of a batch has its own place in the region, so that all bytes can be checked behind the
-//! batch. Only additions share one number, and the old numbers count them.
+//! operation of a batch has its own place in the region, so that all bytes can be checked behind
+//! the batch. Only additions share one number, and the old numbers count them.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -216,7 +216,7 @@ impl<A: RunThreads> Initiator<A> {
 }
 
 /// The other side's region.
-pub(super) struct Owner<A: Access> {
+pub(super) struct RegionOwner<A: Access> {
     operation: OneSided,
     size: usize,
     region: Region<A>,
@@ -225,7 +225,7 @@ pub(super) struct Owner<A: Access> {
     done: u64,
 }
 
-impl<A: RunThreads> Owner<A> {
+impl<A: RunThreads> RegionOwner<A> {
     /// Exposes the region. `None` if the case is about messages.
     pub(super) fn new(participant: &Participant<'_, A>) -> Result<Option<Self>, MeasureError> {
         let case = participant.case;

@@ -16,7 +16,7 @@ use tagmatch_results::show::one_line;
 use super::drain::Drain;
 use super::error::MeasureError;
 use super::interrupt;
-use super::one_sided::Owner;
+use super::one_sided::RegionOwner;
 use super::open_loop::PlannedReceiver;
 use super::participant::Participant;
 use super::thread::Role;
@@ -307,7 +307,7 @@ pub(super) fn run<A: RunThreads>(
     let mut drain = Drain::new(case);
     let mut planned =
         matches!(case.traffic, Traffic::Planned { .. }).then(|| PlannedReceiver::new(case));
-    let mut owner = Owner::new(&participant)?;
+    let mut owner = RegionOwner::new(&participant)?;
     while let Some(batch) = participant.await_batch()? {
         match (&mut drain, &mut planned, &mut owner) {
             (Some(drain), ..) => drain.answer(&mut participant, batch)?,

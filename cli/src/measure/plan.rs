@@ -236,7 +236,7 @@ impl Plan {
     pub(crate) fn one_sided(
         test: Test,
         sizes: Option<Sizes>,
-        args: &args::OneSided,
+        args: &args::OneSidedArgs,
     ) -> Result<Self, Failure> {
         if args.common.hw_tags != HwTagsArg::Off {
             refuse("--hw-tags: one-sided operations match nothing; use lat or bw with it")?;

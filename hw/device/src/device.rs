@@ -353,9 +353,9 @@ pub trait Device {
         false
     }
 
-    /// A one-sided operation, or the answer to one, has just been sent by a message. Few of them are
-    /// under way at a time, so the device keeps little of long reads in front of the next ones. By
-    /// default that makes no difference.
+    /// A one-sided operation, or the answer to one, has just been sent by a message. Few of them
+    /// are under way at a time, so the device keeps little of long reads in front of the next ones.
+    /// By default that makes no difference.
     fn note_one_sided(&mut self, peer: PeerId) {
         let _ = peer;
     }
