@@ -3,8 +3,8 @@
 //! A failed queue pair ends one connection. A failed queue ends all that it serves, and the device
 //! makes no connection any more. A port that got another address leaves connections as they are,
 //! but nobody can connect to the address that was given out, nor be reached from it. Where the row
-//! of the worker's partition key has another key, nothing reaches its peers any more: the device
-//! drops their packets in silence.
+//! of the worker's partition key has another key, peers in the old partition are out of reach: the
+//! devices drop packets in silence.
 
 use tagmatch_rdma_core_sys as sys;
 
@@ -131,7 +131,7 @@ impl Verbs {
             && was_stale.is_none()
         {
             let connections = if what == OTHER_PARTITION {
-                "Its connections end"
+                "Its connections end unless the peers' rows change alike"
             } else {
                 "What is connected stays so"
             };

@@ -48,8 +48,9 @@ const FORMS: &[FaultForm] = &[
                   empties the row. Queue pairs have the key that stands in their row. PKEY_CHANGE \
                   is said.",
         counted: "fault_pkey",
-        tagmatch: "In the row that the worker has: its connections end, the error says why, and \
-                   no new one is made. In another row: nothing.",
+        tagmatch: "In the row that the worker has: no new connection is made, and what is \
+                   connected ends, with this reason, unless the peer's row changes alike. In \
+                   another row: nothing.",
     },
     FaultForm {
         usage: "gid ROW ADDRESS [v1]",
