@@ -19,6 +19,8 @@ pub(crate) enum Opcode {
     ReceiveWriteImmediate = 1,
     ReceiveSend = 2,
     ReceiveSendImmediate = 3,
+    /// The queue goes on in another place.
+    Resized = 5,
     NoPacket = 6,
     RequestError = 13,
     ReceiveError = 14,

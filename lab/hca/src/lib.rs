@@ -94,7 +94,8 @@
 //! # Limits
 //! - x86-64, and programs of 64 bits. Others find no device that answers.
 //! - Reliable connections and datagrams. No XRC, DC, DEVX, memory windows, device memory, on-demand
-//!   paging, or resizing.
+//!   paging, or resizing of receive queues. Completion queues are resized where commands that wait
+//!   can't be interrupted: since Linux 5.19.
 //! - RoCE by `--knob link_layer=ethernet`, which leads to no network, has no network devices behind
 //!   its GIDs, and no VLAN: a program that asks for either finds none. There is no rdma_cm, and so
 //!   no connection over iWARP.

@@ -153,6 +153,13 @@ structures! {
         access_flags: u32,
     }
 
+    /// `struct ib_uverbs_resize_cq`.
+    ResizeCq {
+        response: u64,
+        cq_handle: u32,
+        cqe: u32,
+    }
+
     /// `struct ib_uverbs_reg_mr_resp`.
     RegisteredMemory {
         mr_handle: u32,

@@ -44,6 +44,14 @@ structures! {
         dump_fill_mkey: u32,
     }
 
+    /// `struct mlx5_ib_resize_cq`.
+    ResizedCq {
+        buf_addr: u64,
+        cqe_size: u16,
+        reserved0: u16,
+        reserved1: u32,
+    }
+
     /// `struct mlx5_ib_create_cq`.
     CreateCq {
         buf_addr: u64,

@@ -196,6 +196,7 @@ pub(crate) mod write_command {
     pub(crate) const REG_MR: u32 = 9;
     pub(crate) const REREG_MR: u32 = 11;
     pub(crate) const CREATE_COMP_CHANNEL: u32 = 17;
+    pub(crate) const RESIZE_CQ: u32 = 19;
     pub(crate) const QUERY_QP: u32 = 25;
     pub(crate) const MODIFY_QP: u32 = 26;
     pub(crate) const MODIFY_SRQ: u32 = 33;

@@ -164,6 +164,7 @@ impl<M: Memory> Function<M> {
             REG_MR => self.register(command),
             REREG_MR => self.reregister(command),
             CREATE_COMP_CHANNEL => self.create_channel(command, answers),
+            RESIZE_CQ => self.resize_cq(command),
             MODIFY_QP => self.modify_qp(command, number & EXTENDED != 0),
             QUERY_QP => self.query_qp(command),
             MODIFY_SRQ => self.modify_srq(command),

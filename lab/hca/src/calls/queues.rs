@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use super::context::{MAX_CQE, MAX_SRQ_SGE, MAX_SRQ_WR, VECTORS};
 use super::{Command, Undo};
-use crate::abi::{self, CreateCq, CreateSrq, ModifySrq, SrqAttributes, TwoWords};
+use crate::abi::{self, CreateCq, CreateSrq, ModifySrq, ResizeCq, ResizedCq};
+use crate::abi::{SrqAttributes, TwoWords};
 use crate::boundary::{Errno, Kind};
 use crate::memory::Memory;
-use crate::nic::Function;
 use crate::nic::completion_queue::{Cq, CqPlace, NEVER_ARMED};
 use crate::nic::queue_pair::Receives;
 use crate::nic::receive_queue::{Srq, SrqCursor, SrqPlace};
 use crate::nic::tags::TagQueue;
+use crate::nic::{Adapter, Function};
 
 /// `max_cq`.
 const CQS_MAX: usize = 4096;
@@ -73,6 +74,34 @@ impl<M: Memory> Function<M> {
         command.answer(abi::cq::RESP_CQE, &(size - 1));
         command.answer(abi::UHW_OUT, &TwoWords { first: number, second: 0 });
         Ok(Undo::Remove(handle))
+    }
+
+    /// `ib_uverbs_resize_cq` and `mlx5_ib_resize_cq`. Where signals interrupt commands there is none:
+    /// a command that is repeated would end the queue twice.
+    pub(super) fn resize_cq(&mut self, command: &mut Command) -> Result<Undo, Errno> {
+        if self.adapter.settings.is_interruptible {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let request: ResizeCq = command.core(&self.adapter.memory)?;
+        let buffer: ResizedCq = command.structure(abi::UHW_IN, &self.adapter.memory)?;
+        let number = self.objects.cq(command.context, request.cq_handle)?;
+        let place = self.adapter.cqs.get(&number).ok_or(libc::EINVAL)?.place;
+        let is_same_kind = u32::from(buffer.cqe_size) == place.entry_bytes;
+        if request.cqe == 0 || request.cqe > MAX_CQE || buffer.reserved1 != 0 || !is_same_kind {
+            return Err(libc::EINVAL);
+        }
+        let size = (request.cqe + 1).next_power_of_two();
+        let bytes = u64::from(size) * u64::from(place.entry_bytes);
+        let pages = self.lock(buffer.buf_addr, bytes, true)?;
+        let Adapter { cqs, memory, .. } = &mut self.adapter;
+        let cq = cqs.get_mut(&number).ok_or(libc::EINVAL)?;
+        if !cq.resize(CqPlace { at: buffer.buf_addr, size, ..place }, memory) {
+            self.objects.locked -= pages;
+            return Err(libc::EINVAL);
+        }
+        self.objects.locked -= std::mem::replace(&mut cq.pages, pages);
+        command.answer(abi::device::CORE_OUT, &TwoWords { first: size - 1, second: 0 });
+        Ok(Undo::Nothing)
     }
 
     /// A doorbell record: eight bytes that the program can write.

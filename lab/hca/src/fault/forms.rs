@@ -93,7 +93,7 @@ const FORMS: &[FaultForm] = &[
                   requests 100`), or with the Nth command to the driver (`fatal 1s commands 20`). \
                   Programs that have it open are told DEVICE_FATAL, nothing completes any more, \
                   and their commands fail (EIO) but for those that destroy \
-                  (`mlx5_internal_err_ret_value`). For this time no program can open it (EAGAIN, \
+                  (`mlx5_internal_err_ret_value`). For this time no program can open it (`EAGAIN`, \
                   `mlx5_ib_alloc_ucontext`). Then it has come back for programs that open it; \
                   commands of the others fail (EIO, `ib_uverbs_ioctl`).",
         counted: "fault_fatal",

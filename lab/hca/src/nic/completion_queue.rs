@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::channel::Channel;
-use crate::cqe::Cqe;
+use crate::cqe::{Cqe, Opcode};
 use crate::memory::Memory;
 
 /// What the arming word holds before the program has armed the queue for the first time. The
@@ -91,6 +91,35 @@ impl Cq {
         }
     }
 
+    /// Reads the program's record: it may have taken completions since the device looked.
+    fn hear_now(&mut self, memory: &impl Memory) {
+        let mut now = Vec::new();
+        if memory.pairs(&[self.place.record], &mut now).is_ok()
+            && let [Some(record)] = now[..]
+        {
+            self.hear(record, false);
+        }
+    }
+
+    /// Goes on in another place. The old one ends with a mark, up to which libmlx5 copies what was
+    /// not taken, each completion one place further on (`mlx5_cq_resize_copy_cqes`). `false`: there
+    /// is no room for these, or for the mark.
+    pub(crate) fn resize(&mut self, to: CqPlace, memory: &impl Memory) -> bool {
+        self.hear_now(memory);
+        if self.is_overrun || self.used() >= self.place.size.min(to.size) {
+            return false;
+        }
+        let is_all_told = self.used() == 0 || self.notified == self.produced;
+        self.push(&Cqe::new(Opcode::Resized, 0), memory);
+        self.flush(memory);
+        if is_all_told {
+            // The mark is nothing to tell the program of.
+            self.notified = self.produced;
+        }
+        self.place = to;
+        true
+    }
+
     fn used(&self) -> u32 {
         self.produced.wrapping_sub(self.consumed) & INDEX
     }
@@ -106,13 +135,7 @@ impl Cq {
             return false;
         }
         if self.used() >= self.place.size {
-            // The program may have taken some since the device looked.
-            let mut now = Vec::new();
-            if memory.pairs(&[self.place.record], &mut now).is_ok()
-                && let [Some(record)] = now[..]
-            {
-                self.hear(record, false);
-            }
+            self.hear_now(memory);
             if self.used() >= self.place.size {
                 self.is_overrun = true;
                 return false;

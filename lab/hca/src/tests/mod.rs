@@ -12,6 +12,7 @@ mod programs;
 mod receives;
 mod refusals;
 mod regions;
+mod resizing;
 mod tags;
 mod wire;
 
