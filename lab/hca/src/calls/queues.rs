@@ -76,8 +76,8 @@ impl<M: Memory> Function<M> {
         Ok(Undo::Remove(handle))
     }
 
-    /// `ib_uverbs_resize_cq` and `mlx5_ib_resize_cq`. Where signals interrupt commands there is none:
-    /// a command that is repeated would end the queue twice.
+    /// `ib_uverbs_resize_cq` and `mlx5_ib_resize_cq`. Refused where signals interrupt commands: a
+    /// command that is repeated would end the queue twice.
     pub(super) fn resize_cq(&mut self, command: &mut Command) -> Result<Undo, Errno> {
         if self.adapter.settings.is_interruptible {
             return Err(libc::EOPNOTSUPP);
