@@ -20,9 +20,9 @@ fn pair(ack_timeout: u8) -> (Verbs, Verbs, PeerId) {
 
 /// Sends messages in an outage, which begins some time after it was asked for. Returns why the peer
 /// is down, or `None` once none came for `silence` and then one did.
-fn send_in_outage(ack_timeout: u8, outage: &str, silence: Duration) -> Option<DownReason> {
+fn send_in_outage(ack_timeout: u8, fault: &str, silence: Duration) -> Option<DownReason> {
     let (mut a, mut b, to_b) = pair(ack_timeout);
-    std::fs::write(CONTROL, format!("outage {outage}\n")).unwrap();
+    std::fs::write(CONTROL, format!("{fault}\n")).unwrap();
     let start = Instant::now();
     let mut last = start;
     while start.elapsed() < Duration::from_secs(30) {
@@ -47,12 +47,19 @@ fn send_in_outage(ack_timeout: u8, outage: &str, silence: Duration) -> Option<Do
 #[test]
 #[ignore = "makes outages: ci/test hca"]
 fn a_connection_survives_an_outage_that_is_shorter_than_all_its_attempts() {
-    assert_eq!(send_in_outage(16, "1s", Duration::from_millis(700)), None);
+    assert_eq!(send_in_outage(16, "outage 1s", Duration::from_millis(700)), None);
+}
+
+/// The port says that its link is down.
+#[test]
+#[ignore = "makes outages: ci/test hca"]
+fn a_connection_survives_a_link_that_is_down_for_a_time() {
+    assert_eq!(send_in_outage(16, "down 1s", Duration::from_millis(700)), None);
 }
 
 #[test]
 #[ignore = "makes outages: ci/test hca"]
 fn a_longer_outage_ends_a_connection() {
-    let reason = send_in_outage(14, "5s", Duration::from_secs(4));
+    let reason = send_in_outage(14, "outage 5s", Duration::from_secs(4));
     assert_eq!(reason, Some(DownReason::Unreachable { errno: libc::ETIMEDOUT }));
 }
