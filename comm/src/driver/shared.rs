@@ -129,13 +129,13 @@ impl<N: Net> Driver<N> {
         // They are dropped without the lock: they may hold the last handle of a communicator, whose
         // layers drop their own values then.
         let ended: Vec<_> = machines.extract_if(.., |machine| machine.drive(net, ft)).collect();
-        ft.post(net);
+        let has_posted = ft.post(net);
         buffered.reap(net, ft);
         let is_news = ft.take_news() || !ended.is_empty();
         if is_news {
             self.wake_all(state);
         }
-        events > 0 || is_news
+        events > 0 || is_news || has_posted
     }
 
     /// Wakes all threads and futures that wait for a machine, or for news of failures.

@@ -280,12 +280,15 @@ impl<N: Net> Service<N> {
         self.step_again();
     }
 
-    /// Sends the letters of this turn of progress.
-    pub(crate) fn post(&mut self, net: &mut N) {
-        for (to, letter) in self.mailboxes.take_outgoing() {
+    /// Sends the letters of this turn of progress. Whether there were any.
+    pub(crate) fn post(&mut self, net: &mut N) -> bool {
+        let letters = self.mailboxes.take_outgoing();
+        let has_letters = !letters.is_empty();
+        for (to, letter) in letters {
             self.greet(net, to);
             self.context.send(net, to, &Control::Letter(letter));
         }
+        has_letters
     }
 
     fn deliver(&mut self, net: &mut N, from: ProcessId, control: Control) {
