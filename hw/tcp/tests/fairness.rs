@@ -49,8 +49,14 @@ fn bytes_of_each(read: usize, put: usize) -> [usize; 2] {
     let mut a = tcp(config());
     let mut b = tcp(config());
     let (to_b, to_a) = connect(&mut a, &mut b);
-    let region =
-        PublishedRegion { key: KEY, memory: &memory, reads: true, writes: true, changes: false };
+    let region = PublishedRegion {
+        key: KEY,
+        base: None,
+        memory: &memory,
+        reads: true,
+        writes: true,
+        changes: false,
+    };
     let place = b.publish(&region);
     let region = RegionSpan { key: KEY, place, offset: 0 };
     let exposed = a.expose(to_b, Buffer::from(vec![1; read])).unwrap().span;

@@ -416,7 +416,11 @@ pub fn a_region_that_is_closed_under_a_writer_is_left_alone<F: Fixture>() {
             if kills {
                 other.kill();
             }
-            assert!(device.unpublish(key), "a writer is not waited for");
+            // A writer that has no processor for long is given up: its region is lost.
+            if !device.unpublish(key) {
+                assert!(!kills, "a writer that was killed is waited for");
+                continue;
+            }
             let before = memory.to_vec();
             for _ in 0..1000 {
                 poll(&mut device);
