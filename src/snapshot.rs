@@ -16,9 +16,10 @@
 //! # Ok::<(), tagmatch::Error>(())
 //! ```
 
+pub use tagmatch_device::PeerId;
 pub use tagmatch_fallback::{
-    ArrivingReceive, ConnectionState, Excerpt, PeerSnapshot, PendingSend, PostedReceive, SendWait,
-    Snapshot, UnexpectedEnvelope,
+    Amount, ArrivingReceive, ConnectionState, Excerpt, PeerSnapshot, PendingSend, PostedReceive,
+    RequestId, SendWait, Snapshot, UnexpectedEnvelope,
 };
 
 use crate::access::Access;
