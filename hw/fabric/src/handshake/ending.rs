@@ -117,9 +117,7 @@ fn end<H: MeetingHost>(host: &mut H, peer: PeerId, reason: DownReason) {
     meeting.peers.set_state(peer, PeerState::Down);
     if let Ok(entry) = meeting.peers.find_mut(peer).or_bug("the device has numbered the peer") {
         // A peer that left in order takes no messages any more, so none is missed there.
-        if reason == DownReason::Left {
-            entry.lost = 0;
-        } else if entry.sent == Sent::Unflushed {
+        if entry.sent == Sent::Unflushed && reason != DownReason::Left {
             entry.lost = entry.lost.max(1);
         }
         if let Some(id) = entry.connection.take() {
