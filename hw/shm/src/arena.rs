@@ -27,7 +27,7 @@ use super::sync::AtomicU64;
 /// of the owner's doorbell.
 pub(crate) const NAMES_AT: usize = doorbell::BITS * size_of::<u64>();
 /// Bytes before the buffers.
-pub(crate) const HEADER_BYTES: usize = NAMES_AT + region_names::TABLE_BYTES;
+pub const HEADER_BYTES: usize = NAMES_AT + region_names::TABLE_BYTES;
 /// Buffers begin and end at multiples of this: with a page where pages have 4 KiB. Where they are
 /// larger, short buffers share one, which peers may read as a whole anyway.
 const BUFFER_STEP_BYTES: usize = 4096;

@@ -3,6 +3,7 @@
 use tagmatch_device::Bytes;
 pub use tagmatch_device::ReadMessage;
 
+pub use super::arena::HEADER_BYTES as DEVICE_MEMORY_HEADER_BYTES;
 pub use super::doorbell::DoorbellBit;
 pub use super::name::ShmName;
 pub use super::packet::{HandshakePacket, Hello, HelloRefusal, Nonce, OfferedMemory};
