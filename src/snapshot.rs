@@ -5,10 +5,10 @@
 //! numbers that stay the same from one snapshot to the next.
 //!
 //! ```
-//! use tagmatch::{Config, Worker};
+//! use tagmatch::{Config, Match, Worker};
 //!
 //! let worker = Worker::new(Config::default())?;
-//! let receive = worker.recv(7, vec![0; 8]);
+//! let receive = worker.recv(Match::tag(7), vec![0; 8]);
 //! let waiting = worker.snapshot(100);
 //! assert_eq!(waiting.posted.first[0].pattern.tag().0, 7);
 //! assert!(waiting.unexpected.is_empty() && waiting.sends.is_empty());

@@ -380,6 +380,7 @@ impl Setup {
                 refused_per_mille: profile.refused_per_mille,
                 exposures_max: random.between(profile.exposures_max),
                 accesses_per_mille: 0,
+                calls_per_mille: 0,
                 accesses_at_once: 1,
                 // Drawn apart, so that the random numbers of other profiles stay the same.
                 machines: Random::stream(seed, 7).between(profile.machines),

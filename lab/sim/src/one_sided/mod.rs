@@ -90,6 +90,7 @@ impl OneSidedRun {
         let mut random = Random::stream(seed, 11);
         let workers = random.between((2, 4)) as usize;
         let eager_max = random.between((64, 300));
+        let accesses_per_mille = Random::stream(seed, 12).pick(&[0, 500, 950]);
         let wire = WireConfig {
             message_max: eager_max + 16,
             fragments: false,
@@ -98,7 +99,8 @@ impl OneSidedRun {
             delayed_per_mille: 300,
             refused_per_mille: 100,
             exposures_max: 16,
-            accesses_per_mille: Random::stream(seed, 12).pick(&[0, 500, 950]),
+            accesses_per_mille,
+            calls_per_mille: accesses_per_mille,
             accesses_at_once: Random::stream(seed, 13).pick(&[1, 4]),
             machines,
             seed: mix(seed ^ 0x77),

@@ -160,6 +160,7 @@ impl SmallProgram {
             exposures_max: 4,
             machines: 0,
             accesses_per_mille: if self.is_direct { 1000 } else { 0 },
+            calls_per_mille: 0,
             accesses_at_once: 1,
             seed: 1,
         };

@@ -98,7 +98,7 @@ impl Net {
         let RegionSpan { key, offset, .. } = of;
         let is_shown =
             self.view.as_ref().is_some_and(|view| (view.owner, view.key) == (owner, key));
-        if !is_shown || !self.random.per_mille(self.config.accesses_per_mille) {
+        if !is_shown || !self.random.per_mille(self.config.calls_per_mille) {
             return false;
         }
         let does_half = self.random.per_mille(100);

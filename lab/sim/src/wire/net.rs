@@ -35,6 +35,8 @@ pub struct WireConfig {
     /// Accesses to regions without messages, of 1000, that are taken, and of those, the ones that
     /// are done. 0: no worker lets its peers access its regions.
     pub accesses_per_mille: u32,
+    /// The same of an access that may be done in the call that begins it.
+    pub calls_per_mille: u32,
     /// How many accesses to one peer may be under way at a time.
     pub accesses_at_once: usize,
     /// Seed of all that the wires decide.
